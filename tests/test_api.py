@@ -113,6 +113,7 @@ def test_results_are_sequences_that_sum_up_and_show_themselves() -> None:
     assert found._repr_html_() == found.to_html(20)
     assert "accuracy 100.0 %" in repr(found)
     judged = isthmus.evaluate(classify, rows, labels=("bad", "good"))
+    assert isinstance(judged, isthmus.EvaluationResults)
     assert judged.summary().accuracy.estimate == 1.0
     assert "a fine film" in judged.to_html()
     assert "and 2 more" in judged.to_html(1)

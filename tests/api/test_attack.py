@@ -162,7 +162,6 @@ def test_python_and_the_command_line_write_the_same_file(run: str, typed: list[s
 
 
 def test_a_goal_at_hand_attacks_what_a_run_attacks(run: str) -> None:
-    goal = isthmus.GoalRequest(from_label="bad", at_fpr=0.2)
     model = isthmus.open_run(run).load_model("cpu")
     data = isthmus.open_run(run).load_data()
     for goal in (isthmus.GoalRequest(from_label="bad", at_fpr=0.2), Evasion("bad", 0.5), Targeted("good")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,7 +120,9 @@ def test_runs_are_compared(run: str) -> None:
 
 def test_explanations_of_an_attack_and_of_data(run: str) -> None:
     isthmus.attack(run, "deepwordbug", n=8, device="cpu", label_check=False)
-    found = isthmus.explain(run, attack="deepwordbug", method="occlusion", against=run, n=2, keep=False, device="cpu")
+    found: Any = isthmus.explain(
+        run, attack="deepwordbug", method="occlusion", against=run, n=2, keep=False, device="cpu"
+    )
     assert len(found) == 2
     assert all(each.attacked is not None and len(each.readings) == 2 for each in found)
     assert isthmus.open_run(run).explanations == {}
@@ -127,7 +130,7 @@ def test_explanations_of_an_attack_and_of_data(run: str) -> None:
     assert [len(each) for each in isthmus.open_run(run).explanations.values()] == [3]
     alone = isthmus.explain(run, "a dull plot", method="occlusion", device="cpu", classes="all")
     assert isinstance(alone, Explanation)
-    named = isthmus.explain(classify, ["a dull plot"], method="occlusion", labels=("awful", "fine"), classes="all")
+    named: Any = isthmus.explain(classify, ["a dull plot"], method="occlusion", labels=("awful", "fine"), classes="all")
     assert tuple(named[0].labels) == ("awful", "fine")
     with pytest.raises(UsageError, match="`attack` is for what a run holds"):
         isthmus.explain(run, "a dull plot", attack="deepwordbug")

@@ -32,7 +32,7 @@ def blocks(page: str) -> list[str]:
 
 
 def make_frames() -> dict[str, Any]:
-    import pandas  # type: ignore[import-untyped]
+    import pandas
 
     rows = [(f"a {'lovely' if number % 2 else 'dull'} film {number}", number % 2) for number in range(8)]
     return {name: pandas.DataFrame(rows, columns=["review", "stars"]) for name in ("frame", "other")}

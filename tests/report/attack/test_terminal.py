@@ -37,7 +37,9 @@ def test_the_table_fits_eighty_columns_and_cuts_nothing(run_folder: RunFolder) -
 def test_attacks_on_a_detector_have_a_table_of_their_own() -> None:
     older = RunFolder(Path(__file__).parents[2] / "fixtures" / "runs" / "function")
     run = read_run(older)
-    predictions, detector = [shown(lambda console, table=table: console.print(table)) for table in attack_tables(run)]
+    first, second = attack_tables(run)
+    predictions = shown(lambda console: console.print(first))
+    detector = shown(lambda console: console.print(second))
     assert predictions.split()[:4] == ["clean", "robust", "attack", "no"]
     assert "all together" in predictions
     assert "leet" not in predictions
