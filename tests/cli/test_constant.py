@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from isthmus.attacks.result import AttackResult
-from isthmus.cli.gate import FAILED, INCONCLUSIVE, PASSED, Bar, verdict
+from isthmus.cli.gate import FAILED, INCONCLUSIVE, PASSED, PrintedGate, verdict
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import Interval, wilson
 from isthmus.report.attack.view import AttackView
@@ -135,7 +135,7 @@ def test_a_ceiling_is_judged_by_the_interval(interval: Interval, code: int) -> N
 
 
 def test_a_ceiling_kept_only_by_what_has_no_result_is_inconclusive(tmp_path: Path) -> None:
-    bar = Bar({}, {"asr": 0.6})
+    bar = PrintedGate({}, {"asr": 0.6})
     console = Console(file=io.StringIO(), width=100)
     assert bar.judge(console, _run(tmp_path, ["failed"] * 90 + ["succeeded"] * 10), ["pwws"]) == PASSED
     assert bar.judge(console, _run(tmp_path, ["failed"] * 40 + ["timed_out"] * 160), ["pwws"]) == INCONCLUSIVE
@@ -144,13 +144,13 @@ def test_a_ceiling_kept_only_by_what_has_no_result_is_inconclusive(tmp_path: Pat
 
 
 def test_floors_and_ceilings_are_read() -> None:
-    bar = Bar.parse("racc=0.40, balanced_racc=0.3", over="asr=0.60")
+    bar = PrintedGate.parse("racc=0.40, balanced_racc=0.3", over="asr=0.60")
     assert bar is not None
     assert (bar.least, bar.most) == ({"racc": 0.4, "balanced_racc": 0.3}, {"asr": 0.6})
     assert bar.to_json() == {"bar": {"racc": 0.4, "balanced_racc": 0.3}, "ceiling": {"asr": 0.6}}
-    assert Bar.parse(None) is None
+    assert PrintedGate.parse(None) is None
     with pytest.raises(UsageError, match="no rate for --fail-under named 'accuracy'"):
-        Bar.parse("accuracy=0.5")
+        PrintedGate.parse("accuracy=0.5")
 
 
 def _run(path: Path, outcomes: list[str]) -> RunView:

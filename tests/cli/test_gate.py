@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from isthmus.attacks.result import AttackResult
-from isthmus.cli.gate import FAILED, INCONCLUSIVE, PASSED, Bar, verdict
+from isthmus.cli.gate import FAILED, INCONCLUSIVE, PASSED, PrintedGate, verdict
 from isthmus.core.errors import UsageError
 from isthmus.core.statistics import wilson
 from isthmus.report.attack.view import AttackView
@@ -34,13 +34,13 @@ def test_the_interval_decides(right: int, n: int, least: float, code: int) -> No
 
 
 def test_several_rates_can_have_a_bar() -> None:
-    assert Bar.parse("racc=0.40, sacc=0.85").least == {"racc": 0.4, "sacc": 0.85}
+    assert PrintedGate.parse("racc=0.40, sacc=0.85").least == {"racc": 0.4, "sacc": 0.85}
 
 
 @pytest.mark.parametrize(("under", "over"), [("racc=0.9,racc=0.1", None), (None, "asr=0.1, asr=0.9")])
 def test_a_rate_has_one_bar(under: str | None, over: str | None) -> None:
     with pytest.raises(UsageError, match="twice: give it once"):
-        Bar.parse(under, over=over)
+        PrintedGate.parse(under, over=over)
 
 
 def test_clean_texts_without_an_answer_keep_no_ceiling(make_run: Callable[..., RunView]) -> None:
@@ -51,17 +51,17 @@ def test_clean_texts_without_an_answer_keep_no_ceiling(make_run: Callable[..., R
     for without, code in {0: PASSED, 30: INCONCLUSIVE}.items():
         header = {**view.header, "detection": found | {"negatives_without_answer": without}}
         asked = replace(run, attacks=(replace(view, header=header),))
-        assert Bar({}, {"fpr": 0.2}).judge(console, asked, ["pwws"]) == code
+        assert PrintedGate({}, {"fpr": 0.2}).judge(console, asked, ["pwws"]) == code
     assert "passes only if 30 clean texts of other classes without an" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_examples_on_which_nothing_was_tried_do_not_pass_a_bar(make_run: Callable[..., RunView]) -> None:
     console = Console(file=io.StringIO(), width=100)
     tried = make_run(pwws=[("failed", 5)] * 90 + [("succeeded", 5)] * 10)
-    assert Bar({"racc": 0.7}).judge(console, tried, ["pwws"]) == PASSED
+    assert PrintedGate({"racc": 0.7}).judge(console, tried, ["pwws"]) == PASSED
     untried = make_run(pwws=[("failed", 0)] * 60 + [("failed", 5)] * 30 + [("succeeded", 5)] * 10)
-    assert Bar({"racc": 0.7}).judge(console, untried, ["pwws"]) == INCONCLUSIVE
-    assert Bar({"racc": 0.1}).judge(console, untried, ["pwws"]) == PASSED
+    assert PrintedGate({"racc": 0.7}).judge(console, untried, ["pwws"]) == INCONCLUSIVE
+    assert PrintedGate({"racc": 0.1}).judge(console, untried, ["pwws"]) == PASSED
     assert "passes only if 60 examples without candidates count as robust" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -69,8 +69,8 @@ def test_attacks_that_pass_alone_are_also_judged_together(make_run: Callable[...
     halves = [("failed", 5)] * 50 + [("succeeded", 5)] * 50
     run = make_run(pwws=halves, deepwordbug=halves[::-1])
     console = Console(file=io.StringIO(), width=100)
-    assert Bar({"racc": 0.3}).judge(console, run, ["pwws"]) == PASSED
-    assert Bar({"racc": 0.3}).judge(console, run, ["pwws", "deepwordbug"]) == FAILED
+    assert PrintedGate({"racc": 0.3}).judge(console, run, ["pwws"]) == PASSED
+    assert PrintedGate({"racc": 0.3}).judge(console, run, ["pwws", "deepwordbug"]) == FAILED
     assert "all together racc 0.000" in console.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.api.run import Run, open_run
 from isthmus.core.errors import UsageError
-from isthmus.report.gate import ATTACKED, CEILINGS, CERTIFIED, EVALUATED, Bar, Judged, Verdict
+from isthmus.report.gate import ATTACKED, CEILINGS, CERTIFIED, EVALUATED, Gate, Judged, Verdict
 from isthmus.results import AttackResults, CertificateResults, EvaluationResults, QuestionResults
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _judge(found: Any, under: str | None, over: str | None, positive: str | None
         raise UsageError(f"gate takes results of attack, evaluate or certify, or a run, not {found!r:.80}")
     if over is not None:
         raise UsageError(f"fail_over is for rates of attacks: {', '.join(CEILINGS)}")
-    bar = Bar.parse(under, rates, positive=positive)
+    bar = Gate.parse(under, rates, positive=positive)
     assert bar is not None
     if isinstance(found, CertificateResults):
         return _judge_certificate(found, bar, at)
@@ -86,7 +86,7 @@ def _judge(found: Any, under: str | None, over: str | None, positive: str | None
 def _judge_attacks(found: AttackResults, under: str | None, over: str | None, positive: str | None) -> list[Judged]:
     from isthmus.report.attack.view import AttackView
 
-    bar = Bar.parse(under, ATTACKED, over=over, positive=positive)
+    bar = Gate.parse(under, ATTACKED, over=over, positive=positive)
     assert bar is not None
     views = []
     for name, part in found.attacks.items():
@@ -112,7 +112,7 @@ def _read_header(part: AttackResults, folder: str) -> Mapping[str, Any]:
     return file.header() if file.header_path.is_file() else {}
 
 
-def _judge_certificate(found: CertificateResults, bar: Bar, at: float | None) -> list[Judged]:
+def _judge_certificate(found: CertificateResults, bar: Gate, at: float | None) -> list[Judged]:
     from isthmus.report.certificate.view import format_strength
     from isthmus.summaries.certificate import accuracy_at
 
@@ -145,10 +145,10 @@ def _judge_run(run: Run, under: str | None, over: str | None, positive: str | No
     of_proofs = [part for name, part in named.items() if name in CERTIFIED]
     others = [part for name, part in named.items() if name not in {*ATTACKED, *EVALUATED, *CERTIFIED}]
     if others:
-        Bar.parse(",".join(others), (*ATTACKED, *EVALUATED, *CERTIFIED), over=over)  # Says which rates there are.
+        Gate.parse(",".join(others), (*ATTACKED, *EVALUATED, *CERTIFIED), over=over)  # Says which rates there are.
     judged: list[Judged] = []
     if of_attacks or over is not None:
-        bar = Bar.parse(",".join(of_attacks) or None, ATTACKED, over=over, positive=positive)
+        bar = Gate.parse(",".join(of_attacks) or None, ATTACKED, over=over, positive=positive)
         assert bar is not None
         view = read_run(run.folder)
         _require(view.attacks, "attack results", run)

@@ -102,13 +102,13 @@ def attack(
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results
     from isthmus.cli.export import write_export
-    from isthmus.cli.gate import Bar
+    from isthmus.cli.gate import PrintedGate
     from isthmus.cli.printing import print_run, read_back, run_json
     from isthmus.report.attack.export import format_of
     from isthmus.verbs.attack import AttackRequest, moves_embeddings
     from isthmus.verbs.goal_options import GoalRequest
 
-    bar = Bar.parse(fail_under, over=fail_over, positive=positive)
+    bar = PrintedGate.parse(fail_under, over=fail_over, positive=positive)
     if bar is not None:
         bar.check_goal(from_label)
     form = format_of(export) if export is not None else None

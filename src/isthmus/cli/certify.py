@@ -61,14 +61,14 @@ def certify(
     """
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results
-    from isthmus.cli.gate import CERTIFIED, Bar
+    from isthmus.cli.gate import CERTIFIED, PrintedGate
     from isthmus.cli.printing import read_back
     from isthmus.report.certificate.terminal import print_certificate
     from isthmus.report.certificate.view import CertificateView, format_strength
     from isthmus.summaries.certificate import accuracy_at
     from isthmus.verbs.certify import CertifyRequest
 
-    bar = Bar.parse(fail_under, CERTIFIED)
+    bar = PrintedGate.parse(fail_under, CERTIFIED)
     strength = _strength(at)
     request = CertifyRequest(
         model=model,

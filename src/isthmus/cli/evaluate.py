@@ -103,12 +103,12 @@ def evaluate(
     """
     from isthmus.cli.command import command_line
     from isthmus.cli.console import print_json, results
-    from isthmus.cli.gate import EVALUATED, Bar
+    from isthmus.cli.gate import EVALUATED, PrintedGate
     from isthmus.cli.printing import evaluation_json, print_run, read_back
     from isthmus.report.evaluation.view import pool_splits
     from isthmus.verbs.evaluate import EvaluateRequest, SetRequest
 
-    bar = Bar.parse(fail_under, EVALUATED, positive=positive)
+    bar = PrintedGate.parse(fail_under, EVALUATED, positive=positive)
     sets = SetRequest(
         on=tuple(on or ()),
         split=options.names(split),

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from isthmus.report.evaluation.view import EvaluationView
     from isthmus.report.view import RunView
 
-__all__ = ["CERTIFIED", "EVALUATED", "FAILED", "INCONCLUSIVE", "PASSED", "Bar", "verdict"]
+__all__ = ["CERTIFIED", "EVALUATED", "FAILED", "INCONCLUSIVE", "PASSED", "PrintedGate", "verdict"]
 
 
-class Bar(gate.Bar):
+class PrintedGate(gate.Gate):
     """Limits whose verdicts are printed."""
 
     def judge(self, console: Console, run: RunView, keys: Sequence[str]) -> int:

@@ -98,7 +98,7 @@ def _bar(console: Console) -> Progress:
             """The time, labelled as left or elapsed."""
             return Text(_describe_time(task))
 
-    class Bar(Progress):
+    class BarWithFigures(Progress):
         """A bar whose figures stand behind it, or under it where the line is too short for both."""
 
         def get_renderables(self) -> Iterator[RenderableType]:
@@ -117,7 +117,7 @@ def _bar(console: Console) -> Progress:
                     yield bar
                     yield Padding(figures, (0, 0, 0, 2))
 
-    return Bar(
+    return BarWithFigures(
         TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
         BarColumn(bar_width=_BAR_WIDTH),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),

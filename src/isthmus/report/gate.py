@@ -131,7 +131,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Bar:
+class Gate:
     """The minimum of each rate in `--fail-under`, and the maximum of each in `--fail-over`."""
 
     least: dict[str, float]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from isthmus.core.statistics import Interval
 
@@ -72,13 +70,3 @@ def width(value: float) -> str:
 def three(value: float | None) -> str:
     """``0.934``."""
     return "–" if value is None or math.isnan(value) else f"{value:.3f}"
-
-
-def read_interval(value: Any) -> Interval:
-    """An interval from a header; NaN if it holds none."""
-    if not isinstance(value, Mapping):
-        return Interval(math.nan, 0.0, 1.0)
-    estimate, low, high = (value.get(key) for key in ("estimate", "low", "high"))
-    if estimate is None or low is None or high is None:
-        return Interval(math.nan, 0.0, 1.0)
-    return Interval(float(estimate), float(low), float(high))

@@ -79,15 +79,15 @@ def test_an_interrupted_group_ends_with_the_same_rows(place: Path) -> None:
 def test_variants_are_shown_and_judged_by_the_worst(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    from isthmus.cli.gate import FAILED, Bar
+    from isthmus.cli.gate import FAILED, PrintedGate
 
     report = evaluate(request(place, "shown"))
     view = EvaluationView("addsent", report.outcomes[0].header)
     assert [line.name for line in question_lines(view)] == ["addsent", "original questions", "worst variant of each"]
     assert view.rates["f1"].estimate == view.header["summary"]["questions"]["worst"]["f1"]["estimate"]
-    assert Bar({"f1": 0.99}).print_evaluations(Console(quiet=True), [view]) == FAILED
+    assert PrintedGate({"f1": 0.99}).print_evaluations(Console(quiet=True), [view]) == FAILED
     with pytest.raises(UnknownName, match="rate of addsent"):
-        Bar({"accuracy": 0.5}).print_evaluations(Console(quiet=True), [view])
+        PrintedGate({"accuracy": 0.5}).print_evaluations(Console(quiet=True), [view])
     page = render(read_run(report.folder))
     assert "worst variant of each" in page
     assert "1 of 41 questions could not be used" in page

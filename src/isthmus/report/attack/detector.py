@@ -13,7 +13,7 @@ from typing import Any
 
 from isthmus.core.statistics import Interval
 from isthmus.report.attack.view import AttackView
-from isthmus.report.numerals import percent, percent_bounds, read_interval
+from isthmus.report.numerals import percent, percent_bounds
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class DetectorFigures:
             int(found.get("negatives") or 0),
             int(found.get("negatives_without_answer") or 0),
             tuple(float(score) for score in found.get("negative_scores") or ()),
-            read_interval(found.get("tpr_before")),
-            read_interval(found.get("tpr_after")),
-            read_interval(found.get("fpr")),
+            Interval.from_json(found.get("tpr_before")),
+            Interval.from_json(found.get("tpr_after")),
+            Interval.from_json(found.get("fpr")),
             _number(found.get("auc_before")),
         )
 
@@ -124,7 +124,7 @@ def describe_others(found: DetectorFigures) -> str:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class RateNames:
     """The words for the two rates of an attack."""
 
     before: str
@@ -139,12 +139,12 @@ class Vocabulary:
         return f"{self.after[:1].upper()}{self.after[1:]}"
 
 
-OF_PREDICTIONS = Vocabulary("clean accuracy", "robust accuracy", "robust", "accuracy")
-OF_DETECTORS = Vocabulary("caught before", "caught after", "caught", "share caught")
-OF_BOTH = Vocabulary("before", "after", "robust", "accuracy or share caught")
+OF_PREDICTIONS = RateNames("clean accuracy", "robust accuracy", "robust", "accuracy")
+OF_DETECTORS = RateNames("caught before", "caught after", "caught", "share caught")
+OF_BOTH = RateNames("before", "after", "robust", "accuracy or share caught")
 
 
-def vocabulary(views: Sequence[AttackView]) -> Vocabulary:
+def vocabulary(views: Sequence[AttackView]) -> RateNames:
     """The words that fit all of these attacks."""
     kinds = {is_evasion(view) for view in views}
     return OF_BOTH if len(kinds) > 1 else OF_DETECTORS if kinds == {True} else OF_PREDICTIONS

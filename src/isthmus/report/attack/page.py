@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus.report.attack import balance, figure, randomised, terms
 from isthmus.report.attack.detector import (
     DetectorFigures,
-    Vocabulary,
+    RateNames,
     describe_answer,
     describe_others,
     groups,
@@ -43,7 +43,7 @@ _SHOWN, _SHOWN_OF_MANY, _MORE, _MORE_IMAGES = 5, 2, 25, 5
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ShownPrediction:
     """The model's prediction for one side."""
 
     name: str
@@ -59,8 +59,8 @@ class Item:
 
     id: str
     fields: tuple[Marked, ...]
-    before: Verdict
-    after: Verdict
+    before: ShownPrediction
+    after: ShownPrediction
     words: str
     similarity: float | None
     queries: int
@@ -93,7 +93,7 @@ class _Group:
         ]
 
     @property
-    def words(self) -> Vocabulary:
+    def words(self) -> RateNames:
         """The names of its rates."""
         return vocabulary(self.views)
 
@@ -176,10 +176,10 @@ def item(view: AttackView, result: AttackResult) -> Item:
     )
 
 
-def _verdict(name: str, view: AttackView, prediction: int | None, scores: Sequence[float]) -> Verdict:
+def _verdict(name: str, view: AttackView, prediction: int | None, scores: Sequence[float]) -> ShownPrediction:
     said, score = describe_answer(view, prediction, scores)
     score_of = name_detected_class(view) if is_evasion(view) else ""
-    return Verdict(name, visible(said, everything=True), score, visible(score_of, everything=True))
+    return ShownPrediction(name, visible(said, everything=True), score, visible(score_of, everything=True))
 
 
 def _troubling(views: Sequence[AttackView]) -> list[str]:
