@@ -30,7 +30,7 @@ from isthmus.attacks.parts.reading import kind, readable, texts_of
 from isthmus.attacks.parts.searches import Search
 from isthmus.attacks.parts.shared_draws import begin_trial, choose_search_draws, conclude_trial, over_draws
 from isthmus.attacks.parts.trial import Trial
-from isthmus.attacks.result import AttackResult, Outcome, align_edits
+from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, align_edits
 from isthmus.core.errors import UsageError, VictimTimeout
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim, Voting
@@ -135,9 +135,24 @@ class WordAttack(ABC):
 
 
 def _make_result(
-    example: Example, seed: int, original: Draft, final: Draft, before: Floats, after: Floats, **more: Any
+    example: Example,
+    seed: int,
+    original: Draft,
+    final: Draft,
+    before: Floats,
+    after: Floats,
+    outcome: Outcome,
+    clean: Clean | None,
+    candidates: int = 0,
+    similarity: float | None = None,
+    budget_spent: bool = False,
+    fresh: Fresh | None = None,
+    reason: str = "",
+    *,
+    logical_queries: int,
+    physical_queries: int,
 ) -> AttackResult:
-    """The result of an attack that ended with the draft `final` and its scores; `more` is what the attack says."""
+    """The result of an attack that ended with the draft `final` and its scores `after`."""
     assert isinstance(example.label, int)
     edits = align_edits(original, final)
     # Seven digits are all that a float32 holds.
@@ -156,7 +171,15 @@ def _make_result(
         edits=edits,
         words_changed=len(edits) / words if words else 0.0,
         seed=seed,
-        **more,
+        outcome=outcome,
+        clean=clean,
+        candidates=candidates,
+        similarity=similarity,
+        budget_spent=budget_spent,
+        fresh=fresh,
+        reason=reason,
+        logical_queries=logical_queries,
+        physical_queries=physical_queries,
     )
 
 
@@ -228,8 +251,7 @@ class _AttackProgram:
             often = yield from score_clean(settings.goal, original, label, settings.fresh, terms.declines)
         if not settings.goal.applies(clean, label):
             outcome: Outcome = "abstained" if terms.declines(clean) else "skipped"
-            same = (original, original, clean, clean)
-            return partial(_make_result, example, settings.seed, *same, outcome=outcome, clean=often)
+            return partial(_make_result, example, settings.seed, original, original, clean, clean, outcome, often)
         rng = python_stream(settings.seed, example.id)
         trial = begin_trial(settings.goal, label, original, clean, rng, terms.rules, terms.search_draws)
         spent, fresh, reason = False, None, ""
@@ -257,21 +279,9 @@ class _AttackProgram:
         if terms.compares and trial.draft is not original:
             similarity = yield from _similarity(trial)
         return partial(
-            _make_result,
-            example,
-            settings.seed,
-            original,
-            trial.draft,
-            clean,
-            trial.scores,
-            outcome=outcome,
-            candidates=attempts.candidates,
-            similarity=similarity,
-            budget_spent=spent,
-            fresh=fresh,
-            clean=often,
-            reason=reason,
-        )
+            _make_result, example, settings.seed, original, trial.draft, clean, trial.scores, outcome, often,
+            attempts.candidates, similarity, spent, fresh, reason,
+        )  # fmt: skip
 
 
 class AttackRun:

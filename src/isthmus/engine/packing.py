@@ -63,10 +63,9 @@ def pack_rows(
     if on_gpu:
         joined = _cheap_cuts(groups, lengths, GPU)
     else:
-        # Rows that end in one block may share a batch; those that fill their last block have it to themselves.
         joined = [
             parts
-            for _, family in groupby(groups, lambda group: (lengths[group[0]] // block, lengths[group[0]] % block == 0))
+            for _, family in groupby(groups, lambda group: _family(int(lengths[group[0]]), block))
             for parts in _cheap_cuts(list(family), lengths, CPU)
         ]
     together = [parts[0] if len(parts) == 1 else np.concatenate(parts) for parts in joined]
@@ -75,6 +74,11 @@ def pack_rows(
         for batch, own in zip(batches, together, strict=True):
             batch.keys = streams[own]
     return Packed(batches, np.concatenate(together) if together else np.zeros(0, np.int64))
+
+
+def _family(length: int, block: int) -> tuple[int, bool]:
+    """Rows of one family may share a batch on a CPU; one that fills its last block has that to itself."""
+    return length // block, length % block == 0
 
 
 def _cheap_cuts(groups: Sequence[Ints], lengths: Ints, costs: Costs) -> list[list[Ints]]:
