@@ -295,7 +295,7 @@ class Engine:
     # ------------------------------------------------------------------ answering
 
     def _launch(self, cohort: list[EngineTask[Value]]) -> Later:
-        """Launch the answers to the cohort's requests; the result waits for one answer per task."""
+        """Launch the cohort's requests; the result waits for one answer per task."""
         scores, scoring = list[int](), list[int]()
         rows_at_once, tokens, always = self.scorer.rows_at_once, self.tokens_at_once, self.always
         for index, task in enumerate(cohort):
@@ -378,7 +378,7 @@ def _weigh_request(request: Request | None) -> int:
 
 
 def _is_fresh(task: EngineTask[Value]) -> bool:
-    """Whether a task asks for fresh draws to confirm a success."""
+    """Whether a task asks for fresh draws, which only judge a text."""
     return isinstance(task.request, Score) and task.request.fresh
 
 

@@ -37,7 +37,7 @@ _WORTH_TRYING = 1000
 
 
 class TokenScorer(Scorer):
-    """For victims that take token ids."""
+    """Scores of victims that take token ids."""
 
     victim: TokenVictim
 

@@ -36,7 +36,7 @@ Answered: TypeAlias = Evaluated | AnsweredQuestion
 
 @dataclass(frozen=True)
 class Asking:
-    """How to query a model for its speed."""
+    """The queries that time a model."""
 
     ask: AskModel
     is_here: bool

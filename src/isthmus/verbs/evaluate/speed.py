@@ -60,7 +60,7 @@ class Speed:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Speed:
-        """Read it back from a header."""
+        """Read the speed from a header."""
         passes, second = record.get("passes_per_text"), record.get("second_step")
         try:
             return cls(
@@ -76,7 +76,7 @@ class Speed:
             raise RunError(f"this is no record of a model's speed: {error}") from error
 
     def cost_of_thousand(self, price_per_hour: float | None) -> float | None:
-        """What 1,000 texts cost at a price for an hour of the machine; None where either is unknown."""
+        """Cost of 1,000 texts at a price per hour of the machine; None if speed or price is unknown."""
         rate = self.texts_per_second.estimate
         if not rate > 0 or price_per_hour is None:
             return None
