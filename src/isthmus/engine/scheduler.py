@@ -158,7 +158,7 @@ class Engine:
         return served, later, self._launch(served)
 
     def _light(self, cohort: list[EngineTask[Value]]) -> Later | None:
-        """Launch the usual round, in which every task asks for the scores of a few candidates; None for other rounds."""
+        """Launch the usual round: every task asks for the scores of a few candidates. None for other rounds."""
         always, rows = self.always, 0
         for task in cohort:
             request = task.request

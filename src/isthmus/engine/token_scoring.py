@@ -81,7 +81,7 @@ class TokenScorer(Scorer):
         return min(len(laid.units), 2 * self.assembler.max_tokens)
 
     def find_known(self, request: Score) -> Floats | None:
-        """The scores of candidates that differ only after the part that the victim reads, once one was scored; else None."""
+        """The scores of candidates that differ only after the part that the victim reads, if one was scored before."""
         base, edits = request.base, request.edits
         if base.notes is None or request.fresh or request.exact or request.draws or not len(edits):
             return None
