@@ -212,7 +212,7 @@ class _Terms:
 
 
 class _AttackProgram:
-    """One example, as the engine wants it."""
+    """One example, as a program of the engine."""
 
     __slots__ = ("attack", "budget", "example", "label", "terms")
 
