@@ -76,7 +76,7 @@ def test_a_page_with_secrets(place: Path, service: str) -> None:
     told = subprocess.run(["isthmus", "report", "run"], env=here, capture_output=True, text=True)
     page = html.unescape((place / "run/report.html").read_text())
     assert not any(secret in page + told.stdout for secret in ("k%201", "it's", "other&", "=other"))
-    (block,) = re.findall(r"<h3[^>]*>Commands to reproduce</h3>\s*<pre>(.*?)\n</pre>", page, re.DOTALL)
+    (block,) = re.findall(r"<h2[^>]*>Commands to reproduce</h2>\s*<pre>(.*?)\n</pre>", page, re.DOTALL)
     (command,) = block.splitlines()
     secrets = {**SECRETS, "API_KEY": urllib.parse.quote(SECRETS["API_KEY"], safe="")}
     shutil.rmtree(place / "run")
@@ -86,10 +86,10 @@ def test_a_page_with_secrets(place: Path, service: str) -> None:
     # What the terminal offers next goes on with these rows.
     (more,) = [line.strip() for line in told.stdout.splitlines() if line.strip().startswith("isthmus attack")]
     more = more.split("  ")[0]
-    assert more == command.replace("--n 6", "--n 30")
+    assert more == command.replace("--n 6", "--n 60")
     grown = subprocess.run(["sh", "-c", f"{more} --json"], env={**here, **secrets}, capture_output=True, text=True)
     assert grown.returncode == 0, grown.stderr
-    assert json.loads(grown.stdout)["attacked_now"] == 24
+    assert json.loads(grown.stdout)["attacked_now"] == 54
     assert rows(place).startswith(first)
     unset = subprocess.run(["sh", "-c", command], env=here, capture_output=True, text=True)
     assert unset.returncode == 2
