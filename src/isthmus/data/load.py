@@ -76,6 +76,9 @@ def load_data(
     >>> load_data((["a lovely film", "a dull plot"], [1, 0]), "all")[0].label
     1
     """
+    for option, word in (("split", split), ("text", text), ("label", label), ("name", name)):
+        if not isinstance(word, str | None):
+            raise UsageError(f"{option} is a name, not {word!r:.80}")
     if not isinstance(source, str | Path):
         from isthmus.data.plain import as_splits
 
