@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -27,6 +27,18 @@ def convert(text: str, annotation: str, name: str) -> Any:
         return _fit_annotation(text.strip(), ast.parse(annotation.strip("'\""), mode="eval").body)
     except _NoFit as error:
         raise UsageError(f"{name} should be {error}, not {text!r}") from None
+
+
+def are_names(value: Any) -> bool:
+    """Whether these are names in an order: a list, a tuple or an array of strings."""
+    is_ordered = isinstance(value, Sequence) or hasattr(value, "__array__")
+    return is_ordered and not isinstance(value, str | bytes) and all(isinstance(each, str) for each in value)
+
+
+def check_names(name: str, value: Any) -> None:
+    """Refuse what are no names in an order; None stands for what is left out."""
+    if value is not None and not are_names(value):
+        raise UsageError(f"{name} is a list of names such as ['bad', 'good'], not {value!r:.80}")
 
 
 def check(value: Any, annotation: str, name: str) -> Any:
