@@ -11,8 +11,10 @@ import pytest
 
 import isthmus
 from isthmus import AttackOptions, GoalRequest, IsthmusError
+from isthmus.attacks import Evasion, Protection, Targeted
 from isthmus.core.errors import IsthmusWarning, UsageError
 
+SYNONYMS = str(Path(__file__).parents[1] / "support" / "synonyms.json")
 LABELS = ("bad", "good")
 ROWS = [("a lovely film", "good"), ("a dull plot", "bad")] * 2
 CLASSIFIERS = ("attack", "evaluate", "certify", "explain")
@@ -133,12 +135,64 @@ def test_options_with_bounds_are_numbers(value: Any) -> None:
             AttackOptions(**{name: value})
 
 
+def test_options_that_count_are_whole_numbers_and_flags_are_flags() -> None:
+    for name, value in (("budget", 2.5), ("trace", "yes")):
+        with pytest.raises(UsageError, match=f"--{name} is"):
+            AttackOptions(**{name: value})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "given", [{"target_label": 1}, {"from_label": ["a"]}, {"from_label": "a", "threshold": "x"}], ids=str
 )
-def test_a_goal_names_its_classes(given: dict[str, Any]) -> None:
+def test_a_goal_names_its_classes_and_rates(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=list(given)[-1]):
         GoalRequest(**given)
+
+
+@pytest.mark.parametrize("goal", [Targeted, Targeted(1.5), Targeted([])], ids=str)  # type: ignore[arg-type]
+def test_a_goal_that_names_no_class_is_refused(goal: Any, run: str) -> None:
+    for model, data in ((run, None), (classify, ROWS)):
+        with pytest.raises(UsageError, match=r"Targeted|no class of"):
+            isthmus.attack(model, "deepwordbug", data, goal=goal)
+
+
+def test_a_threshold_is_a_number() -> None:
+    threshold: Any = "x"
+    with pytest.raises(UsageError, match="threshold"):
+        Evasion("good", threshold)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [({"columns": "text"}, "columns"), ({"kinds": 3}, "kinds"), ({"pattern": 3}, "pattern")]
+)
+def test_what_is_protected_is_named(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Protection(**given)
+
+
+def test_a_protected_column_that_the_data_lack_is_refused_of_objects_too() -> None:
+    protection = Protection(columns=("premiss",))
+    with pytest.raises(UsageError, match="no column named 'premiss'"):
+        isthmus.attack(
+            classify, "deepwordbug", ROWS, labels=LABELS, settings=isthmus.AttackSettings(protection=protection)
+        )
+    with pytest.raises(UsageError, match="no column named 'premiss'"):
+        isthmus.certify(classify, "synonym", ROWS, labels=LABELS, table=SYNONYMS, protection=protection)
+
+
+@pytest.mark.parametrize("name", ["protection", "limits", "engine"])
+def test_parts_of_settings_are_of_their_kind(name: str) -> None:
+    parts: dict[str, Any] = {name: "strict"}
+    with pytest.raises(UsageError, match=rf"settings\.{name} takes"):
+        isthmus.attack(classify, "deepwordbug", ROWS, settings=isthmus.AttackSettings(**parts))
+
+
+@pytest.mark.parametrize("labels", [3, "ab", {"bad", "good"}, [1, 2]], ids=str)
+def test_label_names_are_a_list_wherever_they_are_given(labels: Any, run: str) -> None:
+    for function, source in ((isthmus.load_data, ROWS), (isthmus.load_victim, classify), (isthmus.load_model, run)):
+        load: Callable[..., object] = function
+        with pytest.raises(UsageError, match="labels is a list of names"):
+            load(source, labels=labels)
 
 
 def test_numbers_of_numpy_are_plain_numbers_in_a_run(run: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, NamedTuple
 
 from isthmus.core.errors import UsageError
 from isthmus.core.hardware import check_device
+from isthmus.core.parameter_values import are_names
 
 
 class _Kind(NamedTuple):
@@ -60,12 +61,6 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _are_names(value: Any) -> bool:
-    """Whether these are names in an order: a list, a tuple or an array of strings."""
-    is_ordered = isinstance(value, Sequence) or hasattr(value, "__array__")
-    return is_ordered and not isinstance(value, str | bytes) and all(isinstance(each, str) for each in value)
-
-
 def _is_path(value: Any) -> bool:
     return _is_name(value) or isinstance(value, PathLike)
 
@@ -106,7 +101,7 @@ _KINDS = {
     "keep": _FLAG,
     "label": _Kind(_is_name, "the name of a column"),
     "label_check": _FLAG,
-    "labels": _Kind(_are_names, "a list of class names in the model's order, such as ('bad', 'good')"),
+    "labels": _Kind(are_names, "a list of class names in the model's order, such as ('bad', 'good')"),
     "out": _PATH,
     "outcome": _Kind(_is_name, "'succeeded', 'failed' or 'all'"),
     "parameters": _Kind(_is_options, "a mapping of parameters such as {'steps': 3}"),
@@ -119,10 +114,10 @@ _KINDS = {
     "run": _PATH,
     "sort": _Kind(_is_name, "'importance', 'frequency' or 'replaced'"),
     "split": _Kind(_is_name, "the name of a split such as 'test'"),
-    "splits": _Kind(lambda value: _is_name(value) or _are_names(value), "the name of a split, or a list of names"),
+    "splits": _Kind(lambda value: _is_name(value) or are_names(value), "the name of a split, or a list of names"),
     "step": _Kind(callable, "a function of a title, what is done and the total"),
     "task": _Kind(_is_name, "'classification' or 'qa'"),
     "text": _Kind(_is_name, "the name of a column"),
-    "texts": _Kind(lambda value: isinstance(value, str) or _are_names(value), "a sentence, or a list of sentences"),
+    "texts": _Kind(lambda value: isinstance(value, str) or are_names(value), "a sentence, or a list of sentences"),
     "victim": _Kind(_is_options, "a mapping of inference options such as {'timeout': 60}"),
 }  # fmt: skip

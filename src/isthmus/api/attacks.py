@@ -115,6 +115,8 @@ def attack(
     _refuse_options(parameters, methods)
     if settings is not None and not isinstance(settings, AttackSettings):
         raise UsageError(f"settings takes isthmus.AttackSettings(…), not {settings!r:.80}")
+    if settings is not None:
+        _check_parts(settings)
     call = _Call(
         model, methods, len(methods) > 1 or ALL in methods or isinstance(attack, list | tuple), data, n, split, seed,
         choose_goal(goal, settings), settings, options, labels, victim or {}, precision, label_check, retry_errors,
@@ -123,6 +125,16 @@ def attack(
     _ = call.own_options  # Refuses what is said twice.
     request = call.as_request()
     return _attack_run(request, call) if request is not None else _attack_at_hand(call)
+
+
+def _check_parts(settings: AttackSettings) -> None:
+    from isthmus.attacks.parts.limits import Limits
+    from isthmus.attacks.parts.protection import Protection
+    from isthmus.engine.settings import EngineSettings
+
+    for name, kind in (("protection", Protection), ("limits", Limits), ("engine", EngineSettings)):
+        if not isinstance(given := getattr(settings, name), kind):
+            raise UsageError(f"settings.{name} takes {kind.__name__}(…), not {given!r:.80}")
 
 
 def _refuse_options(parameters: Mapping[str, Any], methods: Sequence[str | WordAttack]) -> None:
@@ -297,6 +309,8 @@ def _attack_at_hand(call: _Call) -> AttackResults:
         raise UsageError(f"the {sample.split} split of {sample.name} has no examples to attack")
     given = call.settings or AttackSettings()
     engine = dataclasses.replace(given.engine, in_flight=options.in_flight, time_limit=options.time_limit)
+    given.protection.check(sample.fields)
+    given.protection.try_on(each.texts for each in sample)
     settings = dataclasses.replace(given, goal=aim.goal, seed=call.seed, engine=engine, **options.values(SearchOptions))
     companions = Companions(call.device, observer)
     parts: dict[str, AttackResults] = {}

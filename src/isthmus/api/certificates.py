@@ -99,6 +99,9 @@ def certify(
     name = certificate if isinstance(certificate, str) else type(certificate).__name__.lower()
     subject = find_victim(model, labels, device, victim)
     sample = take_sample(open_data(model, data), split, examples, seed).align_labels(subject.labels)
+    if protection is not None:
+        protection.check(sample.fields)
+        protection.try_on(each.texts for each in sample)
     observer = progress or Observer()
     observer.begin(name, len(sample), ())
     found: dict[str, Certified] = {}
