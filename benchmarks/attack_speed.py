@@ -6,6 +6,7 @@
     python benchmarks/attack_speed.py ... --recipes deepwordbug pwws textfooler bae --targets   exit 1 if one is missed
     python benchmarks/attack_speed.py --data SST2 --model MODEL --side host    the engine without a model
     python benchmarks/attack_speed.py --data SST2 --model MODEL --side lengths texts of 200 and of 2,000 words, the same
+    python benchmarks/attack_speed.py --data SST2 --model MODEL --side start --recipes deepwordbug pwws    cold start
     python benchmarks/attack_speed.py --data SST2 --runs 3 --results results   three runs of each, kept in the ledger
     python benchmarks/attack_speed.py --data SST2 --side page --results results   write the page from the ledger
     python benchmarks/attack_speed.py --data SST2 --model MODEL --side gpu     on a machine with CUDA
@@ -35,13 +36,14 @@ from rich.console import Console
 from agreement.attacks import ATTACKS, Resources
 from isthmus.core.hardware import bfloat16_works
 from speed import ledger
+from speed.cold import cold_start, missed_by_start
 from speed.record import Record, pinned_environment
 from speed.table import UNPADDED, missed_by_host, missed_by_length, missed_targets, show_rates, show_sides
 
 HERE = Path(__file__).resolve().parent
 TEXTATTACK = HERE.parent / ".venv-textattack" / "bin" / "python"
 PAGE = HERE.parent / "docs" / "results" / "attack_speed.md"
-SIDES = ("all", "textattack", UNPADDED, "isthmus", "ideal", "host", "lengths", "gpu", "memory", "page")
+SIDES = ("all", "textattack", UNPADDED, "isthmus", "ideal", "host", "lengths", "start", "gpu", "memory", "page")
 console = Console(width=120)
 
 
@@ -94,6 +96,9 @@ def main() -> None:
     if options.side in ("host", "lengths"):
         judged(options, alone(options))
         return
+    if options.side == "start":
+        judged(options, starts(options))
+        return
     if options.side == "gpu":
         for recipe, kind in [(recipe, kind) for recipe in options.recipes for kind in options.precisions]:
             runs = [measured(options, "gpu", recipe, kind) for _ in range(options.runs)]
@@ -124,6 +129,21 @@ def alone(options: argparse.Namespace) -> list[str]:
     keep(options, options.side, runs)
     judge = missed_by_host if options.side == "host" else missed_by_length
     return min((judge(records) for records in runs), key=len)
+
+
+def starts(options: argparse.Namespace) -> list[str]:
+    """Cold starts with each recipe; those that always took too long."""
+    runs = [
+        [cold_start(Path(options.model), options.data, recipe, options.threads) for recipe in options.recipes]
+        for _ in range(options.runs)
+    ]
+    for records in runs:
+        for record in records:
+            console.print(
+                f"{record.recipe}: {record.wall_s:.2f} s to the first batch, {record.cpu_s:.2f} s of processor"
+            )
+    keep(options, "start", runs)
+    return min((missed_by_start(records) for records in runs), key=len)
 
 
 def keep(options: argparse.Namespace, kind: str, runs: Sequence[Sequence[Record]]) -> None:

@@ -6,7 +6,7 @@ on the same processor takes the place of the old one. Tables stand on the page b
     <!-- times: cpu -->                     … every recipe, side and precision …
     <!-- end of times -->
 
-with `cpu`, `host`, `lengths`, `gpu` or `processes`.
+with `cpu`, `host`, `lengths`, `start`, `gpu` or `processes`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def table(kind: str, lines: Sequence[Line]) -> str:
     if not own:
         return "Not yet run.\n"
     kinds = {"cpu": _cpu_rows, "host": _host_rows, "lengths": _length_rows, "gpu": _gpu_rows}
-    kinds["processes"] = _process_rows
+    kinds |= {"processes": _process_rows, "start": _start_rows}
     return "".join(f"| {' | '.join(row)} |\n" for row in kinds[kind](own))
 
 
@@ -162,6 +162,14 @@ def _process_rows(lines: Sequence[Line]) -> list[list[str]]:
     for line in lines:
         rates = [line["rows"] / seconds for seconds in line["seconds"]]
         rows.append([line["processor"], line["precision"], f"{line['n']:,}", line["side"], _spread(rates, 0)])
+    return rows
+
+
+def _start_rows(lines: Sequence[Line]) -> list[list[str]]:
+    rows = [["processor", "attack", "seconds to the first batch", "of them the processor's"], ["---"] * 4]
+    for line in lines:
+        cells = [line["processor"], line["recipe"], _spread(line["seconds"], 1)]
+        rows.append([*cells, f"{line['notes']['cpu s']:.1f}"])
     return rows
 
 

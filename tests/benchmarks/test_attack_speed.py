@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from speed import ledger
+from speed.cold import missed_by_start
 from speed.ideal import OWN
 from speed.record import Record
 from speed.table import UNPADDED, missed_by_host, missed_by_length, missed_targets
@@ -61,6 +62,15 @@ def test_long_texts_and_the_host_have_targets() -> None:
     host = [Record("bare", "", rows=200_000, cpu_s=1.0), Record("everything on", "", rows=119_000, cpu_s=1.0)]
     (line,) = missed_by_host(host)
     assert line.startswith("everything on: 119,000")
+
+
+def test_a_cold_start_has_a_target_and_a_table() -> None:
+    quick, slow = (Record("start", "pwws", wall_s=wall_s, clock="wall", notes={"cpu s": 4.0}) for wall_s in (5.9, 6.1))
+    assert missed_by_start([quick]) == []
+    (line,) = missed_by_start([quick, slow])
+    assert line.startswith("pwws: 6.1 s")
+    (row,) = ledger.table("start", [ledger.line_of("start", [quick, slow], 5, 1)]).splitlines()[2:]
+    assert row.endswith("| pwws | 6.0 (5.9–6.1) | 4.0 |")
 
 
 def test_times_are_kept_by_processor_and_written_into_the_page(tmp_path: Path) -> None:

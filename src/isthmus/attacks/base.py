@@ -195,7 +195,7 @@ def _similarity(trial: Trial) -> Steps[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """Shared by the attacks of a run."""
+    """Settings and facts about the victim that the attacks of a run share."""
 
     settings: AttackSettings
     rules: tuple[Rule, ...]
@@ -212,7 +212,7 @@ class _Terms:
 
 
 class _AttackProgram:
-    """One example, as the engine wants it."""
+    """One example, as a program of the engine."""
 
     __slots__ = ("attack", "budget", "example", "label", "terms")
 
@@ -327,14 +327,14 @@ class AttackRun:
             if task.value is not None:
                 yield task.value(logical_queries=task.logical, physical_queries=task.physical)
             else:
-                yield self._without(task)
+                yield self._make_failed(task)
 
     def raw(self) -> Iterator[EngineTask[_ResultMaker]]:
         """The engine's tasks as they end, before results are made of them (for measuring the engine alone)."""
         return self.engine.run(_AttackProgram(self.attack, example, self._terms) for example in self.examples)
 
-    def _without(self, task: EngineTask[_ResultMaker]) -> AttackResult:
-        """The result of an attack that ended without one."""
+    def _make_failed(self, task: EngineTask[_ResultMaker]) -> AttackResult:
+        """The result of an attack that ended with an error or out of time."""
         program = task.program
         assert isinstance(program, _AttackProgram)
         texts = texts_of(program.example)

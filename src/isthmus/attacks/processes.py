@@ -7,7 +7,7 @@ Results are those of one process. What an example gets depends on its own id, an
 shapes, on what it is packed with: so cohorts are fixed, whatever the number of processes, and a cohort that was cut
 short is attacked again as a whole. A process learns by its closed pipe that this one is gone, and ends.
 
-Processes are started and not forked, which a process that has used a GPU must not do, and they import nothing of
+Processes are started from scratch, because a process that has used a GPU must not be forked. They import nothing of
 the main module, so that a script needs no guard. Examples, settings and results travel as pickles between processes of
 one user; nothing else is read.
 """
@@ -221,7 +221,7 @@ class _Cohort:
     lost: int = 0
 
 
-# What travels, beside results as they are; before each of these its queries, where they are wanted.
+# Messages. Results travel as they are; if the attack is traced, a list of its queries comes before each.
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class _WorkerProcess:
         self.number, self.finished, self.began = number, 0, False
         self.cohort: _Cohort | None = None
         self.queries: list[Query] = []
-        """About the example whose result comes next."""
+        """Those of the example whose result comes next."""
         self._process = subprocess.Popen([sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None

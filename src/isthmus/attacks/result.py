@@ -33,7 +33,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The final text on fresh draws of a randomised model that the attack never saw.
+    """How often the final text fools a randomised model, on fresh draws that the attack never saw.
 
     reached / draws estimates the probability that it fools the model; `low` and `high` are its 95 % Clopper-Pearson
     interval.
@@ -49,14 +49,14 @@ class Fresh:
 
     @classmethod
     def of(cls, draws: int, reached: int, abstained: int, claimed: bool = True) -> Fresh:
-        """Count, and compute the interval."""
+        """Store the counts with their interval."""
         interval = clopper_pearson(reached, draws)
         return cls(draws, reached, abstained, round(interval.low, 6), round(interval.high, 6), claimed)
 
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """The unattacked text on fresh draws of a randomised model.
+    """How often a randomised model is right about the unattacked text, on fresh draws.
 
     right / draws estimates the probability that the model is right about it; `low` and `high` are its 95 %
     Clopper-Pearson interval.
@@ -70,7 +70,7 @@ class Clean:
 
     @classmethod
     def of(cls, draws: int, right: int, abstained: int) -> Clean:
-        """Count, and compute the interval."""
+        """Store the counts with their interval."""
         interval = clopper_pearson(right, draws)
         return cls(draws, right, abstained, round(interval.low, 6), round(interval.high, 6))
 

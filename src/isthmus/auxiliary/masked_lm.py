@@ -124,7 +124,7 @@ class TransformerMaskedLM:
     def _logits(
         self, batches: Sequence[TokenBatch], rows: Ints, places: Ints
     ) -> tuple[Ints, Iterator[tuple[Tensor, Ints]]]:
-        """Yield logits [blanks, vocabulary] in parts, each with the numbers of its blanks."""
+        """The order of the blanks, and their logits [blanks, vocabulary] in parts, with the numbers of their blanks."""
         by_row = np.argsort(rows, kind="stable")
         order = np.empty_like(by_row)
         order[by_row] = np.arange(len(by_row))

@@ -138,7 +138,7 @@ def radius(p: float, sigma: float) -> float:
 
 
 def groups(sizes: Sequence[int], most: int) -> list[range]:
-    """Yield groups of consecutive items whose sizes add up to about `most`, at least one item each."""
+    """Groups of consecutive items whose sizes add up to about `most`, at least one item each."""
     found, start, total = [], 0, 0
     for place, size in enumerate(sizes):
         if place > start and total + size > most:

@@ -121,7 +121,7 @@ class Exact(Certificate):
             yield from (work.result for work in open_ if work.result is not None)
 
     def _first_look(self, victim: Victim, works: Sequence[_Open]) -> None:
-        """The clean predictions, and the bounds if the model has any."""
+        """Compute the clean predictions, and the bounds if the model has any."""
         from isthmus.certificates._intervals import bound_margin, is_bounded
 
         scores = victim.scores([work.example.texts for work in works])

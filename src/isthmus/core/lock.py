@@ -174,7 +174,7 @@ def _flock(handle: int, exclusive: bool) -> bool | None:
 
 
 def _is_first(file: Path, me: Holder) -> bool:
-    """Without the system's locks: whether no process listed before this one is alive."""
+    """Without the system's locks: whether no living process listed before this one excludes it."""
     for other in _holders(file):
         if other.token == me.token:
             return True

@@ -43,7 +43,7 @@ class Interval:
         return {"estimate": self.estimate, "low": self.low, "high": self.high, "level": self.level}
 
     def to_json(self) -> dict[str, float | None]:
-        """As records hold it: six decimals, null where there is no number, and no level, which is always 0.95."""
+        """For a record: six decimals, null for NaN, and no level, which is always 0.95."""
         return {name: json_number(getattr(self, name)) for name in ("estimate", "low", "high")}
 
     @classmethod
@@ -69,7 +69,7 @@ def json_number(value: float, decimals: int = 6) -> float | None:
 
 
 def read_number(value: Any) -> float:
-    """What `json_number` wrote."""
+    """Read what `json_number` wrote; NaN for null."""
     return math.nan if value is None else float(value)
 
 
@@ -83,7 +83,7 @@ def wilson(k: int, n: int, level: float = 0.95) -> Interval:
 
 
 def wilson_of_rate(rate: float, n: float, level: float = 0.95) -> Interval:
-    """The same of a rate of what is worth `n` examples; `n` need not be a whole number."""
+    """Wilson's score interval of a rate over `n` examples; `n` need not be a whole number."""
     z = NormalDist().inv_cdf(0.5 + level / 2)
     centre = rate + z * z / (2 * n)
     half = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
@@ -220,7 +220,7 @@ def bootstrap_pearson(a: ArrayLike, b: ArrayLike, seed: int = 0, draws: int = 1_
 def fisher_pearson(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> tuple[Interval, float]:
     """Pearson's correlation with the interval of Fisher's z, and the two-sided p-value of Student's t.
 
-    Both are NaN where one side does not vary.
+    If one side does not vary, or there are fewer than three pairs, r and p are NaN and the interval is (-1, 1).
     """
     first, second = _correlated(a, b, level)
     n = len(first)

@@ -102,7 +102,7 @@ class Adversarial(Attacked):
         return {name: catalog.build("attacks", name, own) for name, own in given.items()}
 
     def adapt_to(self, task: Task) -> Self:
-        """For images: make half of every mini-batch adversarial."""
+        """With gradient attacks, make half of every mini-batch adversarial if no ratio was given."""
         return replace(self, ratio=0.5) if self._moves_pixels and self.ratio is None else self
 
     @property
@@ -149,7 +149,7 @@ class Adversarial(Attacked):
 
     @property
     def asks_evaluated(self) -> bool:
-        """True: it attacks the model in evaluation mode."""
+        """True with gradient attacks, which run on the model in evaluation mode."""
         return self._moves_pixels
 
     @property

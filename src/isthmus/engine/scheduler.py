@@ -158,7 +158,7 @@ class Engine:
         return served, later, self._launch(served)
 
     def _light(self, cohort: list[EngineTask[Value]]) -> Later | None:
-        """The usual round, started: everybody asks for the scores of a few candidates, and all are served; or None."""
+        """Launch the usual round: every task asks for the scores of a few candidates. None for other rounds."""
         always, rows = self.always, 0
         for task in cohort:
             request = task.request
@@ -295,7 +295,7 @@ class Engine:
     # ------------------------------------------------------------------ answering
 
     def _launch(self, cohort: list[EngineTask[Value]]) -> Later:
-        """Launch the answers to the cohort's requests; the result waits for one answer per task."""
+        """Launch the cohort's requests; the result waits for one answer per task."""
         scores, scoring = list[int](), list[int]()
         rows_at_once, tokens, always = self.scorer.rows_at_once, self.tokens_at_once, self.always
         for index, task in enumerate(cohort):
@@ -378,7 +378,7 @@ def _weigh_request(request: Request | None) -> int:
 
 
 def _is_fresh(task: EngineTask[Value]) -> bool:
-    """Whether a task asks for fresh draws to confirm a success."""
+    """Whether a task asks for fresh draws, which only judge a text."""
     return isinstance(task.request, Score) and task.request.fresh
 
 

@@ -144,7 +144,7 @@ class Scorer(ABC):
         return finish
 
     def find_known(self, request: Score) -> Floats | None:
-        """The scores of candidates that need not be looked at, where that can be told at once."""
+        """The scores of candidates that need not be scored; None if that cannot be told at once."""
         del request
         return None
 

@@ -79,7 +79,7 @@ class Similarities(ABC):
 
 
 class TokenSimilarities(Similarities):
-    """For encoders that take token ids."""
+    """Similarities by encoders that take token ids."""
 
     encoder: TokenEncoder
 
@@ -225,7 +225,7 @@ def _cut_out(request: Similarity, draft: Draft, field: int, local: int) -> str:
 
 
 class TextSimilarities(Similarities):
-    """For encoders that take texts only."""
+    """Similarities by encoders that take texts only."""
 
     def _start(self, requests: list[Similarity]) -> WaitingSimilarities:
         pairs = [_make_pairs(request) for request in requests]

@@ -24,7 +24,7 @@ _FEW = 4
 
 
 class TextScorer(Scorer):
-    """For victims that take texts only."""
+    """Scores of victims that take texts only."""
 
     @property
     def batch_size(self) -> int:

@@ -37,7 +37,7 @@ _WORTH_TRYING = 1000
 
 
 class TokenScorer(Scorer):
-    """For victims that take token ids."""
+    """Scores of victims that take token ids."""
 
     victim: TokenVictim
 
@@ -81,7 +81,7 @@ class TokenScorer(Scorer):
         return min(len(laid.units), 2 * self.assembler.max_tokens)
 
     def find_known(self, request: Score) -> Floats | None:
-        """The scores of candidates all of whose edits lie behind what the victim reads, once one such was scored."""
+        """The scores of candidates that differ only after the part that the victim reads, if one was scored before."""
         base, edits = request.base, request.edits
         if base.notes is None or request.fresh or request.exact or request.draws or not len(edits):
             return None

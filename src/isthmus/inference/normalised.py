@@ -74,7 +74,7 @@ class NormalisedVictim:
 
     @property
     def graded(self) -> NormalisedVictim | None:
-        """The same with mean probabilities instead of votes, if the classifier behind it votes; else None."""
+        """The same victim with mean probabilities instead of votes, if the classifier behind it votes; else None."""
         graded = getattr(self.inner, "graded", None)
         return None if graded is None else NormalisedVictim(graded, self.steps)
 

@@ -85,7 +85,7 @@ class SmoothedVictim:
 
     @property
     def graded(self) -> SmoothedVictim | None:
-        """The same with mean probabilities instead of votes; None if it does not vote."""
+        """The same victim with mean probabilities instead of votes; None if it does not vote."""
         if self.answer != "vote":
             return None
         other = copy.copy(self)

@@ -76,7 +76,7 @@ class TwoStepVictim(ClassifierVictim):
 
     @property
     def graded(self) -> TwoStepVictim | None:
-        """The same with mean logits instead of votes, and without abstention; None if it does not vote."""
+        """The same victim with mean logits instead of votes, and without abstention; None if it does not vote."""
         if self.settings.aggregate != "vote" or self._by_means:
             return None
         other = copy.copy(self)

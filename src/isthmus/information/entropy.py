@@ -41,7 +41,7 @@ def count_symbols(symbols: Sequence[object]) -> Counts:
 
 
 def unique_share(counts: ArrayLike) -> float:
-    """Share of the draws whose symbol occurs once; above `SATURATED` every estimate is little more than ln n."""
+    """Share of the draws whose symbol occurs once; above `SATURATED` no estimate can be told from ln n."""
     found = _check_counts(counts)
     return float((found == 1).sum() / found.sum())
 

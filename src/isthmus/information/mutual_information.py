@@ -40,7 +40,7 @@ def sample_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Te
 
 
 def partners(mask: Tensor, stream: torch.Generator) -> Tensor:
-    """A random partner for every row in the mask, with replacement; other rows are their own [rows]."""
+    """A random partner for every row in the mask, with replacement; others are their own partners [rows]."""
     valid = mask.reshape(-1).bool()
     # Valid rows first, so that the i-th valid row is the i-th of the order.
     order = torch.argsort((~valid).to(torch.uint8), stable=True)

@@ -122,7 +122,7 @@ def _words_of_synsets(entries: Iterable[WordNetEntry]) -> _SynsetWords:
 def _find_linked(
     entries: Sequence[WordNetEntry], words: _SynsetWords, symbols: Sequence[str]
 ) -> list[tuple[str, str, str, str]]:
-    """Yield words of linked synsets: (part of speech, word, part of speech, word)."""
+    """Pairs of words of linked synsets: (part of speech, word, part of speech, word)."""
     found = []
     for entry in entries:
         own = words[entry.pos, entry.synset.offset]

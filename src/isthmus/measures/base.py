@@ -239,7 +239,7 @@ class TextPairs:
 
 @dataclass(frozen=True)
 class Facts:
-    """How a model was trained."""
+    """Facts about the training of a model."""
 
     defence: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -236,7 +236,7 @@ class _ConsistencyRun:
         after: Sequence[Explanation],
         taus: Doubles,
     ) -> None:
-        """The figures by class: for a class's weights in all texts, and for the texts of a true class."""
+        """Add the figures by class: for a class's weights in all texts, and for the texts of a true class."""
         labels = before[0].labels
         truth = np.array([self.pairs[at].label for at in chosen])
         tops = np.array([self._overlap(before[at], after[at], 5, False) for at in chosen])
@@ -301,7 +301,7 @@ class _ConsistencyRun:
                 self._add(what + name, values)
 
     def _controls(self, before: Sequence[Explanation]) -> None:
-        """The effect of noise alone on tau."""
+        """Measure the effect of noise alone on tau."""
         pool = sorted({word for pair in self.pairs for word in pair_words(pair.original)})
         texts = [(pair.id, replace_at_random(pair, pool, self.seed)) for pair in self.pairs]
         others = self._explain("words replaced at random", texts)

@@ -78,7 +78,7 @@ def _pickles(folder: Path) -> list[Path]:
 
 
 def _write_files(files: list[Path], out: Path) -> tuple[int, int]:
-    """Write one safetensors file per pickle, and an index if there are several; return tensors and bytes."""
+    """Write a safetensors file per pickle, and an index of several; return the numbers of tensors and bytes."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

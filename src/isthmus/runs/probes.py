@@ -142,7 +142,7 @@ class Probed:
 
     @property
     def is_labels_only(self) -> bool:
-        """Whether it answers with labels without scores, which hide most changes."""
+        """Whether it answers with labels instead of scores; labels hide most changes."""
         rows = [row for row in self.scores if row is not None]
         return bool(rows) and all(set(row) <= {0.0, 1.0} for row in rows)
 

@@ -293,7 +293,7 @@ def clean_probabilities(results: Sequence[AttackResult]) -> list[float]:
 
 
 def holding_probabilities(results: Sequence[AttackResult]) -> list[float]:
-    """For each text that seemed to fool a randomised classifier, the share of fresh draws on which it does not."""
+    """For each text that seemed to fool a randomised classifier, the share of fresh draws on which it is right."""
     return [_holding(result) for result in results if result.fresh and result.fresh.claimed]
 
 

@@ -160,7 +160,7 @@ def with_misses(counts: Sequence[tuple[int, int]], misses: int) -> Interval:
 
 
 def majority_warning(only: str | None, accuracy: float, majority: str, share: float, instead: str) -> str:
-    """A warning about a constant prediction, or about an accuracy no better than one; else empty."""
+    """A warning about constant predictions, or an accuracy no better than theirs; else empty."""
     judge = f"Judge {instead} instead."
     if only is not None:
         return f"Every prediction is {only}: the model does not separate the classes. {judge}"

@@ -240,7 +240,7 @@ def _level(results: Sequence[Certified], strength: float, turned: Mapping[str, f
 
 
 def grid(results: Sequence[Certified], unit: str) -> list[float]:
-    """Strengths at which rates are given: rounded radii, or numbers of words up to all of them."""
+    """Strengths at which rates are given: radii in round steps, or numbers of words up to all of them."""
     found = [result.strength for result in results if result.outcome == "certified"]
     finite = [strength for strength in found if not math.isinf(strength)]
     if unit == "words":

@@ -64,7 +64,7 @@ class CalibrationSummary:
         return cls(width.ece, mass.ece, width.mce, width.bias, tuple(each for each in width.bins if each.count))
 
     def to_json(self) -> dict[str, Any]:
-        """For a record."""
+        """JSON-ready, for a record."""
         return {
             "ece": self.ece.to_json(),
             "ece_equal_mass": self.ece_equal_mass.to_json(),
@@ -119,7 +119,7 @@ class WayFigures:
     calibration: CalibrationSummary
 
     def to_json(self) -> dict[str, Any]:
-        """For a record."""
+        """JSON-ready, for a record."""
         return {
             "accuracy": self.accuracy.to_json(),
             "balanced_accuracy": self.balanced_accuracy.to_json(),
@@ -166,7 +166,7 @@ class SetFigures:
         return self.n - self.answered
 
     def to_json(self) -> dict[str, Any]:
-        """For a record."""
+        """JSON-ready, for a record."""
         return {
             "n": self.n,
             "answered": self.answered,
@@ -194,7 +194,7 @@ class AccuracyDifference:
     """Of McNemar's exact test."""
 
     def to_json(self) -> dict[str, Any]:
-        """For a record."""
+        """JSON-ready, for a record."""
         return {
             "n": self.n,
             "accuracy": self.accuracy.to_json(),
@@ -223,7 +223,7 @@ class Reason:
     count: int
 
     def to_json(self) -> dict[str, Any]:
-        """For a record."""
+        """JSON-ready, for a record."""
         return {"reason": self.reason, "count": self.count}
 
     @classmethod
@@ -300,7 +300,7 @@ class EvaluationSummary:
         return self.own.calibration
 
     def to_json(self) -> dict[str, Any]:
-        """For the header of the results."""
+        """JSON-ready, for the header of the results."""
         found: dict[str, Any] = {"headline": self.headline, **self.texts.to_json()}
         if self.original is not None:
             found["original"] = self.original.to_json()

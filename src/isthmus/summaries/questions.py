@@ -43,7 +43,7 @@ class AnswerFigures:
         return {"n": self.n, "exact_match": self.exact_match.to_dict(), "f1": self.f1.to_dict()}
 
     def to_json(self) -> dict[str, Any]:
-        """For a record, to six decimals."""
+        """JSON-ready, for a record: to six decimals."""
         return {"n": self.n, "exact_match": self.exact_match.to_json(), "f1": self.f1.to_json()}
 
     @classmethod
@@ -82,11 +82,11 @@ class QuestionSummary:
 
     @property
     def hardest(self) -> AnswerFigures | None:
-        """What a limit is judged by: the worst variants where there are variants, else all questions."""
+        """The figures that limits are compared with: of the worst variants, else of all questions."""
         return self.worst or self.overall
 
     def to_json(self) -> dict[str, Any]:
-        """For the header of the results."""
+        """JSON-ready, for the header of the results."""
         found: dict[str, Any] = {
             "headline": self.headline,
             "n": self.n,

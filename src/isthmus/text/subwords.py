@@ -38,7 +38,7 @@ class SubWords:
         return self._ids(list(texts))
 
     def encode_words(self, strings: Sequence[str]) -> list[list[int]]:
-        """The same for many short strings: plain words go straight to the WordPiece model, at a fifth of the cost."""
+        """Sub-words of many short strings; plain words go straight to the WordPiece model, at a fifth of the cost."""
         pieces: list[list[int]] = [[] for _ in strings]
         if self._folds_case is not None:
             lower, tokenise = self._folds_case, self.backend.model.tokenize

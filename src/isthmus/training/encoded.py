@@ -97,7 +97,7 @@ class EncodedExamples:
     def numbered_batches(
         self, size: int, device: torch.device, *, part: int = 0, parts: int = 1
     ) -> Iterator[tuple[Batch, list[int]]]:
-        """The same batches, with the numbers of their examples."""
+        """Yield the batches with the numbers of their examples."""
         order = sorted(range(len(self)), key=lambda index: len(self.rows[index]["input_ids"]))[part::parts]
         for start in range(0, len(order), size):
             rows = order[start : start + size]

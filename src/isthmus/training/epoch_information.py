@@ -78,7 +78,7 @@ class Tally:
         return [latent.rate().sum(), -latent.deviation.log().sum(), torch.ones_like(latent.mean[:, 0]).sum()]
 
     def _of_answers(self, output: Output, batch: Batch) -> list[Tensor]:
-        """Add cross-entropy and label counts; answers to questions have no entropy to compare with."""
+        """Cross-entropy and label counts; answers to questions have no entropy to compare with."""
         if batch.labels.ndim != 1:
             return [torch.zeros(1 + self.classes, device=output.logits.device)]
         loss = functional.cross_entropy(output.logits.float(), batch.labels, reduction="sum")

@@ -295,7 +295,7 @@ class Due:
 
     @contextlib.contextmanager
     def measure(self) -> Iterator[None]:
-        """Inside, a checkpoint is written and timed."""
+        """Inside, the writing of a checkpoint is timed."""
         begun = self.clock()
         yield
         self.ended = self.clock()

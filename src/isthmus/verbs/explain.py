@@ -257,7 +257,7 @@ class _PreparedExplanation(PreparedSample[ExplainRequest]):
 
 
 class _Reader(NamedTuple):
-    """A model that explains the texts."""
+    """A model whose predictions are explained."""
 
     name: str
     victim: Victim

@@ -60,7 +60,7 @@ class Measured:
         return self.key.split("@")[0]
 
     def figure_files(self, plot: str) -> tuple[Path, Path]:
-        """The SVG and PNG files of each plot."""
+        """The SVG and PNG files of a plot."""
         stem = self.key if plot == self.measure else f"{self.key}-{plot}"
         return self.folder.figures_path / f"{stem}.svg", self.folder.figures_path / f"{stem}.png"
 

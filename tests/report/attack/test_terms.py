@@ -6,6 +6,7 @@ import io
 import random
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,13 @@ def test_attacks_that_differ_are_told_apart(run_folder: RunFolder, add_attack: A
     assert found["not counted above"].startswith("leet:")
 
 
+def test_a_curve_over_queries_names_its_rate(rich_run: RunFolder) -> None:
+    caption = "if the attacker may spend at most N queries"
+    assert f"Robust accuracy {caption}" in words_of(render(read_run(rich_run)))
+    both = RunFolder(Path(__file__).parents[2] / "fixtures" / "runs" / "function")  # two attacks, and an evasion
+    assert f"Accuracy or share caught after the attack {caption}" in words_of(render(read_run(both)))
+
+
 def test_a_detector_flags_or_lets_pass(detector: RunFolder) -> None:
     run = read_run(detector)
     text = words_of(render(run))
@@ -62,6 +70,7 @@ def test_a_detector_flags_or_lets_pass(detector: RunFolder) -> None:
     assert "positive caught (true-positive rate)" in text
     assert "catches 60, at a false-positive rate of 2.0 % (88.0–98.0)" in text
     assert "caught before caught after attack success" in text
+    assert "Share caught after the attack if the attacker may spend" in text
     for word in ("clean accuracy", "robust accuracy", "correct"):
         assert word not in text.partition("How to read the figures")[0]
     assert "original flagged , score of positive" in text

@@ -63,7 +63,7 @@ class DeepFool(GradientAttack):
             raise UsageError(f"overshoot is a share of the move, 0 or more, not {self.overshoot}")
 
     def search(self, problem: Problem) -> Tensor:
-        """Step until all rows are fooled; fooled rows are dropped."""
+        """Make at most `steps` steps; fooled rows are dropped."""
         rows, rivals = problem.every, problem.rivals(self.rivals)
         found, inputs, total = problem.inputs.clone(), problem.inputs, torch.zeros_like(problem.inputs)
         points = inputs

@@ -83,7 +83,7 @@ def _is_mark(character: str) -> bool:
 
 
 def _is_simple(character: str) -> bool:
-    """Latin, Greek, Cyrillic and Armenian, with what is written between them."""
+    """Whether a character is Latin, Greek, Cyrillic or Armenian, or a mark that these scripts use."""
     code = ord(character)
     return code < 0x0590 or 0x1E00 <= code < 0x2000
 

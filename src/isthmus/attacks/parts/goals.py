@@ -88,7 +88,7 @@ class Untargeted:
         return scores.argmax(axis=-1) == label
 
     def applies(self, scores: Floats, label: int) -> bool:
-        """The clean prediction is correct."""
+        """Whether the clean prediction is correct."""
         return int(scores.argmax()) == label
 
 
@@ -129,7 +129,7 @@ class Targeted:
         return scores.argmax(axis=-1) == label
 
     def applies(self, scores: Floats, label: int) -> bool:
-        """The clean prediction is correct and not the target."""
+        """Whether the clean prediction is correct and not the target."""
         return int(scores.argmax()) == label != self.column
 
 
@@ -180,7 +180,7 @@ class Evasion:
         return fires if self.abstains is None else fires & (scores.argmax(axis=-1) != self.abstains)
 
     def applies(self, scores: Floats, label: int) -> bool:
-        """The example is of the flagged class and is detected."""
+        """Whether the example is of the flagged class and is detected."""
         return label == self.column and float(scores[self.column]) >= self.threshold
 
 

@@ -70,7 +70,7 @@ class Population:
         self.scores[rows], self.progress[rows] = others.scores, others.progress
 
     def then(self, others: Population) -> Population:
-        """These, then the others."""
+        """Append the others to these members."""
         return Population(
             np.concatenate([self.words, others.words]),
             np.concatenate([self.weights, others.weights]),

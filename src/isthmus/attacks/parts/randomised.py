@@ -99,7 +99,7 @@ def score_clean(
 def judge_outcome(
     trial: Trial, outcome: Outcome, draws: int, declines: Callable[[Floats], bool]
 ) -> Generator[Request, Any, tuple[Outcome, Fresh | None]]:
-    """The outcome of the attack's final text on fresh draws; None if the text is unchanged.
+    """The outcome of the final text on fresh draws, and their counts; no counts if the text is unchanged.
 
     Even the text of a failed attack may fool the victim on more than half of the draws.
     """

@@ -109,7 +109,7 @@ def find_proposed(
 
 
 def most_similar(trial: Trial, scores: Floats, progress: Floats, similarity: Floats) -> int:
-    """The most similar candidate that reaches the goal, unless a failing one has more progress; else the best."""
+    """The most similar candidate that reaches the goal with more progress than all that fail; else the best."""
     order = np.argsort(-progress, kind="stable")
     reached = np.asarray(trial.goal.is_reached(scores[order], trial.label))
     leading = int(reached.argmin()) if not reached.all() else len(reached)

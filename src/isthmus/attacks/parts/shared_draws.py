@@ -84,7 +84,7 @@ class OverDraws:
         return self.goal.applies(self.plain(scores), label)
 
     def loss(self, label: int) -> tuple[int, int]:
-        """The class of the loss, as in the original goal."""
+        """The class whose loss matters and its direction, as in the original goal."""
         return self.goal.loss(label)
 
 

@@ -19,7 +19,7 @@ TaggerName = Literal["wordnet", "spacy", "nltk", "none"]
 
 
 def word_tagger(name: TaggerName) -> WordTagger | None:
-    """The tagger, where it looks at words alone."""
+    """The tagger if it looks at single words; else None."""
     from isthmus.lexicon.tags import WordTagger, load_tagger
 
     tagger = load_tagger(name) if name != "none" else None

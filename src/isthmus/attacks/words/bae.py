@@ -128,7 +128,7 @@ class BAE(WordAttack):
         return join_edits(replacements, insertions)
 
     def _proposals(self) -> tuple[Any, ...]:
-        """Yield the proposals for a word, one step after the other."""
+        """The kinds of edits that are proposed for a word, one step after the other."""
         return {
             "replace": (self.replacements,),
             "insert": (self.insertions,),

@@ -248,7 +248,7 @@ def _list_replaced(result: AttackResult) -> list[tuple[str, str]]:
 
 
 def _unknown(model: Classifier, words: Sequence[str]) -> dict[str, Any]:
-    """The share of replacements outside the vocabulary of a word-level model; it reads them all as the unknown word."""
+    """Number and share of replacements that a word-level model does not know; it reads them as the unknown word."""
     if model.backbone.form not in ("lstm", "cnn"):
         return {}
     from isthmus.models.importance import pieces_of
@@ -287,7 +287,7 @@ def split_key_values(text: str, name: str) -> dict[str, Any]:
 
 
 def build_base(name: str, base: str, parameters: str) -> Defence:
-    """The defence whose losses the defence `name` has besides its own examples or noise."""
+    """Build the defence `base`, whose losses the defence `name` uses with its own examples or noise."""
     found = catalog.build("defences", base, split_key_values(parameters, f"{name}: {base}"))
     assert isinstance(found, Defence)
     return found

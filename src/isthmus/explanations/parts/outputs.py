@@ -1,4 +1,4 @@
-"""What a method by gradients explains."""
+"""The output of a model that a gradient method explains."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ OutputKind = Literal["logit", "probability"]
 
 
 def check_output(output: str) -> None:
-    """Refuse what is neither."""
+    """Refuse an unknown kind of output."""
     if output not in get_args(OutputKind):
         raise UsageError(f"output is 'logit' or 'probability', not {output!r}")

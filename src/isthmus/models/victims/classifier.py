@@ -380,7 +380,7 @@ def _probabilities(model: Classifier, inputs: Inputs, keys: Tensor | None, copie
 
 
 def _gradient(model: Classifier, inputs: Inputs, target: Tensor, rival: Tensor | None = None) -> MaskGradient:
-    """Gradient of a margin or a loss at given embeddings."""
+    """Gradient of a margin at word embeddings, or of a loss at embeddings that a word mask may have scaled."""
     ids, mask, types, as_read = inputs.ids, inputs.mask, inputs.types, rival is None
     try:
         return embedding_gradient(

@@ -29,7 +29,7 @@ from isthmus.models.victims._side_by_side import Pace, side_by_side
 from isthmus.models.victims._transport import LONGEST_ANSWER, LONGEST_REFUSAL, Address, Reply, post
 from isthmus.models.victims.answer_parsing import AnswerReader, Outputs
 from isthmus.models.victims.functions import make_plain
-from isthmus.models.victims.options import check_flag, check_number, check_whole_number, describe_callable
+from isthmus.models.victims.options import check_flag, check_name, check_number, check_whole_number
 
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 """Answers after which asking again may help."""
@@ -87,8 +87,8 @@ class HttpVictim:
             check_number("backoff", backoff, zero=True),
         )
         self.texts_key, self.scores_key = (
-            describe_callable("texts_key", texts_key),
-            describe_callable("scores_key", scores_key),
+            check_name("texts_key", texts_key),
+            check_name("scores_key", scores_key),
         )
         rate = None if requests_per_second is None else check_number("requests_per_second", requests_per_second)
         self._pace = Pace(0.0 if rate is None else 1.0 / rate)

@@ -116,7 +116,7 @@ class OnnxVictim:
         return self._reader.read(np.concatenate(parts)[:count], count)
 
     def _shape(self, array: Ints, name: str) -> NDArray[Any]:
-        """The length and the number of rows that the export is fixed to."""
+        """Pad to the length and to a multiple of the number of rows that the export is fixed to."""
         rows, length = array.shape
         wanted = self._fixed_length or length
         if length > wanted:

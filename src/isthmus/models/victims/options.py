@@ -30,8 +30,8 @@ def check_flag(name: str, value: Any) -> bool:
     return value
 
 
-def describe_callable(name: str, value: Any) -> str:
-    """A non-empty name of a callable."""
+def check_name(name: str, value: Any) -> str:
+    """Check that an option is a name that is not empty."""
     if not isinstance(value, str) or not value:
         raise UsageError(f"{name} is a name, not {value!r}")
     return value

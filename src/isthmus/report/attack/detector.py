@@ -134,9 +134,10 @@ class RateNames:
     axis: str
     """Both rates in one."""
 
-    def capital_after(self) -> str:
-        """The second rate at the beginning of a sentence."""
-        return f"{self.after[:1].upper()}{self.after[1:]}"
+    @property
+    def rate_after(self) -> str:
+        """The second rate in full: ``robust accuracy``, or ``share caught after the attack``."""
+        return self.after if self.axis == "accuracy" else f"{self.axis} after the attack"
 
 
 OF_PREDICTIONS = RateNames("clean accuracy", "robust accuracy", "robust", "accuracy")

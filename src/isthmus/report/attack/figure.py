@@ -97,10 +97,10 @@ def query_budget(run: RunView) -> str:
         percent_axis(axes, "y")
         axes.grid(axis="y", color=RULE)
         axes.set_xlabel("maximum queries per example")
-        axes.set_ylabel(f"{words.axis} after the attack" if words.axis != "accuracy" else words.after)
+        axes.set_ylabel(words.rate_after)
         axes.spines["left"].set_visible(False)
 
-    return inline_svg("query-budget", f"{words.capital_after()} against the query budget", draw, height)
+    return inline_svg("query-budget", f"{words.rate_after.capitalize()} against the query budget", draw, height)
 
 
 def draw_words_changed(run: RunView) -> str:

@@ -77,7 +77,7 @@ class ImageGallery:
 
     @cached_property
     def _data(self) -> Mapping[str, Mapping[str, NDArray[Any]]]:
-        """By the fingerprint of a split, its images by id."""
+        """The images of every split by id, by the fingerprint of the split."""
         from isthmus.data.images import pixels
         from isthmus.verbs.sources import DataRequest
 

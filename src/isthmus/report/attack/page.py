@@ -128,7 +128,6 @@ def sections(run: RunView, markup: Any) -> dict[str, Any]:
         "attacks": attacked,
         "groups": [_Group(views, run) for views in groups(attacked)],
         "words": vocabulary(attacked),
-        "together": run.together,
         "any_abstained": any(view.summary.abstained for view in attacked),
         "any_trouble": any(view.summary.errors + view.summary.timed_out for view in attacked),
         "compared": any(not math.isnan(view.summary.similarity.estimate) for view in attacked),

@@ -226,7 +226,7 @@ def detection_table(view: AttackView) -> Table:
 
 
 def print_examples(console: Console, view: AttackView, count: int = 2) -> None:
-    """The first `count` successes, changed words marked."""
+    """Print the first `count` successes, changed words marked."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -19,7 +19,7 @@ def describe_training(results: Mapping[str, Any]) -> str:
         parts.append(f"{float(results['wall_s']):,.0f} s")
     if results.get("dev_accuracy") is not None:
         n = int(results.get("dev_examples") or 0)
-        # What is deployed answers by several; `isthmus evaluate` asks that one.
+        # The deployed model takes several passes; `isthmus evaluate` measures that one.
         whose = " of a single pass" if results.get("dev_single_pass") else ""
         text = f"development accuracy{whose} {100 * float(results['dev_accuracy']):.1f} %"
         if n:

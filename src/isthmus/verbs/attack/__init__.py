@@ -117,12 +117,12 @@ class _Attack(RowsJob[AttackResult]):
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """What decides the rows."""
+        """The settings that decide the rows."""
         return self.ready.settings(self.name, self.search_draws)
 
     @cached_property
     def asked(self) -> Sequence[str]:
-        """The sample."""
+        """Ids of the sample."""
         return ids(self.ready.sample)
 
     @property
@@ -131,18 +131,18 @@ class _Attack(RowsJob[AttackResult]):
         return self.ready.sample.rejected
 
     def choose_file(self) -> AttackFile:
-        """The file of these settings."""
+        """Choose the file of these settings."""
         file = self.ready.file(self.name, self.settings)
         if not file.rows_path.exists():
             _ = self.ready.victim  # Refuses what it cannot be asked, before anything is written.
         return file
 
     def begin(self) -> None:
-        """Stop if the model's labels cannot be those of the data."""
+        """Stop if the model's labels cannot match those of the data."""
         self.ready.check_labels()
 
     def find_outdated(self, file: AttackFile, results: Sequence[AttackResult]) -> set[str]:
-        """Errors that are tried again, and results without their queries where those are asked for."""
+        """Ids of errors to try again, and of results without their queries if a trace is requested."""
         again = super().find_outdated(file, results)
         if self.ready.request.trace:
             lines = Trace(file.trace_path).counts()
@@ -150,7 +150,7 @@ class _Attack(RowsJob[AttackResult]):
         return again
 
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """Method, data and suite."""
+        """Describe method, data and suite."""
         data = self.ready.data
         return {
             "attack": self.name,
@@ -161,22 +161,22 @@ class _Attack(RowsJob[AttackResult]):
         }
 
     def revise(self, header: dict[str, Any], results: Sequence[AttackResult]) -> bool:
-        """The suite may be another one now."""
+        """Update the suite, which may have changed; True if nothing else is to be done."""
         header["suite"] = self.suite.to_json(self.ready.request.attacks)
         return super().revise(header, results)
 
     def read(self, row: Mapping[str, Any]) -> AttackResult:
-        """A result."""
+        """Read the result of a row."""
         return AttackResult.from_row(row)
 
     def reject(self, bad: Rejected) -> AttackResult:
-        """An error."""
+        """Make the error of an unusable row."""
         return AttackResult(bad.id, "error", None, {}, {}, seed=self.ready.request.seed, reason=bad.reason)
 
     def produce(
         self, file: AttackFile, journal: Journal, missing: set[str], effort: dict[str, float]
     ) -> Generator[AttackResult, None, None]:
-        """Attack all of them at once, by several processes where that was asked for."""
+        """Attack the missing examples at once, in several processes if requested."""
         ready = self.ready
         examples = [example for example in ready.sample.align_labels(ready.victim.labels) if example.id in missing]
         attacked = self._by_workers if ready.request.processes is not None else self._attack_texts
@@ -196,16 +196,16 @@ class _Attack(RowsJob[AttackResult]):
         return results()
 
     def order(self, header: Mapping[str, Any]) -> Sequence[str]:
-        """That of the sample."""
+        """Ids in the order of the sample."""
         return ids(self.ready.first(header["n"]))
 
     def settle(self, file: AttackFile, results: Sequence[AttackResult]) -> None:
-        """The queries, example by example."""
+        """Sort the queries of the trace by example."""
         if self.ready.request.trace:
             Trace(file.trace_path).order([result.id for result in results])
 
     def conclude(self, file: AttackFile, header: Mapping[str, Any], results: Sequence[AttackResult]) -> dict[str, Any]:
-        """The figures, and those of the detector that was evaded."""
+        """Compute the figures, and those of the evaded detector."""
         del file, header
         ready = self.ready
         return {
@@ -246,7 +246,7 @@ class _GradientAttack(_Attack):
     ready: PreparedGradientAttacks
 
     def about(self, known: Mapping[str, Any]) -> dict[str, Any]:
-        """What was moved, too."""
+        """Describe also the space of the attack."""
         return {**super().about(known), **self.ready.facts()}
 
     def produce(
@@ -260,7 +260,7 @@ class _GradientAttack(_Attack):
             yield from (result for result in made.results if result.id in missing)
 
     def keep(self, file: AttackFile, number: int, made: Cohort) -> None:
-        """Keep what a cohort ended with, before its rows are written."""
+        """Keep the points of a cohort, before its rows are written."""
 
 
 @dataclass(eq=False)
@@ -268,20 +268,20 @@ class _ImageAttack(_GradientAttack):
     """One gradient attack on images, which are kept."""
 
     def find_lost(self, file: AttackFile, results: Sequence[AttackResult]) -> set[str]:
-        """Those whose image is gone."""
+        """Ids of results whose image is missing."""
         return AdversarialImageFile(file).find_lost(results)
 
     def keep(self, file: AttackFile, number: int, made: Cohort) -> None:
-        """The images of a cohort."""
+        """Keep the images of a cohort."""
         AdversarialImageFile(file).keep(number, made.images)
 
     def settle(self, file: AttackFile, results: Sequence[AttackResult]) -> None:
-        """One file of all images."""
+        """Write one file of all images, in the order of the results."""
         AdversarialImageFile(file).finish(self.ready.aligned, results)
 
 
 def _flatten_counters(statistics: Any) -> dict[str, float]:
-    """The counters of the engine, flat."""
+    """The counters of the engine, without nesting."""
     found: dict[str, float] = {}
     for key, value in to_plain(statistics).items():
         if isinstance(value, Mapping):

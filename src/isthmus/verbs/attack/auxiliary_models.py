@@ -31,7 +31,7 @@ class Names:
 
 
 def names_of(attack: WordAttack, limits: Limits, encoder: str | None) -> Names:
-    """The models of an attack under limits; `encoder` is what similarity is measured with where neither needs one."""
+    """Names of the models of an attack with its limits; `encoder` measures similarity if neither needs another."""
     own: dict[str, Any] = {key: getattr(attack, key, None) for key in ("encoder", "masked_lm")}
     return Names(
         own["encoder"] or encoder or (limits.encoder if limits.similarity is not None else None),
@@ -41,7 +41,7 @@ def names_of(attack: WordAttack, limits: Limits, encoder: str | None) -> Names:
 
 @dataclass
 class Companions:
-    """Models by name, on one device."""
+    """Loads auxiliary models by name, on one device."""
 
     device: str | None
     observer: Observer
@@ -49,7 +49,7 @@ class Companions:
     _masked_lms: dict[str, MaskedLM] = field(default_factory=dict)
 
     def of(self, names: Names) -> dict[str, Any]:
-        """The models of these names, loaded, as keyword arguments of an attack."""
+        """Load the models of these names, as keyword arguments of an attack."""
         return {
             "encoder": None if names.encoder is None else self.encoder(names.encoder),
             "masked_lm": None if names.masked_lm is None else self.masked_lm(names.masked_lm),

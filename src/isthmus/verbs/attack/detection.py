@@ -82,7 +82,7 @@ class Detection:
 def make_detector(
     victim: Victim, data: Dataset, label: int, seed: int, *, threshold: float | None, at_fpr: float | None
 ) -> Detector:
-    """Score the clean examples of the other classes; `threshold` is the one that holds, however it was chosen."""
+    """Score the clean examples of the other classes; `threshold` is the final one, however it was chosen."""
     every = _scores_of_others(victim, data, label, seed)
     scores = _drop_unanswered(every)
     column = scores[:, label] if len(scores) else np.zeros(0, np.float32)

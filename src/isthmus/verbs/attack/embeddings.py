@@ -62,7 +62,7 @@ def _of_words(names: Sequence[str]) -> list[str]:
 
 
 def _inner_victim(victim: Any) -> Any:
-    """What reads tokens: a front end that changes the text has done so before there are any."""
+    """The victim that reads tokens, behind a front end that changes the text."""
     return getattr(victim, "inner", victim)
 
 
@@ -89,18 +89,18 @@ def _read_parameters(given: Mapping[str, str], names: set[str]) -> dict[str, str
 
 
 class PreparedEmbeddingAttacks(PreparedGradientAttacks):
-    """One command about the embeddings of texts."""
+    """A prepared attack command on the embeddings of texts."""
 
     moved = "embeddings"
 
     def check_data(self) -> None:
-        """Texts with classes alone."""
+        """Refuse data that are not texts with classes."""
         self._refuse_questions()
         if isinstance(self.data.task, ImageClassification):
             raise UsageError(f"{self.data.name} holds images: attacks on embeddings are for texts")
 
     def file(self, name: str, settings: Mapping[str, Any]) -> AttackFile:
-        """Where rows of an attack with these settings belong."""
+        """The file for rows of an attack with these settings."""
         return self.folder.embedding_file(name, settings)
 
     def settings(self, name: str, search_draws: int) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         return torch.zeros(1, 1)
 
     def gradient_settings(self) -> GradientSettings:
-        """What an attack of the command gets: there is no box."""
+        """The settings of an attack; there is no box."""
         from isthmus.attacks.gradient.base import GradientSettings
 
         return GradientSettings(
@@ -139,7 +139,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
 
     @property
     def reader(self) -> Any:
-        """The model as it is put to work, behind its front end."""
+        """The deployed model, behind its front end."""
         return _inner_victim(self.victim)
 
     @cached_property
@@ -150,18 +150,18 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         return float(f"{float(target.inputs.norm(dim=-1)[moved].mean()):.4g}")
 
     def facts(self) -> dict[str, Any]:
-        """What the header of every result says about the space."""
+        """Facts about the space, for the header of every result."""
         return {"embedding_length": self.embedding_length}
 
     def attack_at_once(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
-        """A cohort: texts of about the same length together."""
+        """Attack a cohort, texts of similar length together."""
         found: dict[str, AttackResult] = {}
         for part in self._parts(cohort):
             found |= {result.id: result for result in self._attack_part(attack, part)}
         return Cohort([found[example.id] for example in cohort], {})
 
     def _parts(self, cohort: list[Example]) -> Iterator[list[Example]]:
-        """The cohort in parts that are not too large, the shortest texts first."""
+        """Yield the cohort in parts that are not too large, the shortest texts first."""
         mask = self._encode(cohort)["attention_mask"]
         lengths = mask.sum(dim=1).tolist()
         order = sorted(range(len(cohort)), key=lambda place: (lengths[place], place))
@@ -174,7 +174,7 @@ class PreparedEmbeddingAttacks(PreparedGradientAttacks):
         yield part
 
     def _encode(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Tokens as the model reads the texts, behind the front end it has in this command."""
+        """Tokenise texts after the model's front end in this command."""
         texts: Sequence[Texts] = [example.texts for example in examples]
         victim: Any = self.victim
         if victim is not self.reader:

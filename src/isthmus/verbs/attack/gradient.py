@@ -1,4 +1,4 @@
-"""Gradient attacks of a command: what images and text embeddings share.
+"""Gradient attacks of a command: shared by images and text embeddings.
 
 Rows are attacked in cohorts: blocks of `COHORT` rows of the one seeded order that every sample is cut from. A cohort is
 attacked as a whole, even where only some of its rows are asked for, so that no row depends on how often the command was
@@ -55,7 +55,7 @@ class Cohort:
 
 
 class PreparedGradientAttacks(PreparedAttacks, ABC):
-    """One command of gradient attacks."""
+    """A prepared command of gradient attacks."""
 
     moved: str
     """What they move."""
@@ -131,7 +131,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
 
     @abstractmethod
     def gradient_settings(self) -> GradientSettings:
-        """What an attack of the command gets."""
+        """The settings of an attack."""
 
     def settings(self, name: str, search_draws: int) -> dict[str, Any]:
         """The settings that determine the rows of an attack."""
@@ -152,7 +152,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
         }
 
     def cohorts(self, missing: set[str]) -> Iterator[tuple[int, list[Example]]]:
-        """The cohorts that hold a missing row, whole, with their numbers."""
+        """Yield the cohorts that have a missing row, complete, with their numbers."""
         order = self.first(None).align_labels(self.victim.labels).examples
         for start in range(0, len(order), COHORT):
             cohort = list(order[start : start + COHORT])
@@ -160,15 +160,15 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
                 yield start // COHORT, cohort
 
     def facts(self) -> dict[str, Any]:
-        """What the header of every result says beyond the settings."""
+        """Facts besides the settings, for the header of every result."""
         return {}
 
     @abstractmethod
     def attack_at_once(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
-        """A cohort, attacked at once."""
+        """Attack a cohort at once."""
 
     def attack_cohort(self, name: str, cohort: list[Example]) -> Cohort:
-        """Attack a cohort; one that the model fails on is halved until the examples it fails on stand alone."""
+        """Attack a cohort; if the model fails, halve it until the failing examples are alone."""
         try:
             return self.attack_at_once(self.methods[name], cohort)
         except VictimError as error:
@@ -179,7 +179,7 @@ class PreparedGradientAttacks(PreparedAttacks, ABC):
             return Cohort([*first.results, *second.results], first.images | second.images)
 
     def keys(self, cohort: list[Example]) -> list[int]:
-        """Where the random numbers of each example come from."""
+        """The keys of the random numbers of each example."""
         return [derive(self.request.seed, "victim", example.id) >> 1 for example in cohort]
 
     def targets(self, labels: Tensor) -> tuple[Tensor | None, Tensor | None]:

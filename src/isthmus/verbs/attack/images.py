@@ -45,12 +45,12 @@ def attacks_images(request: AttackRequest) -> bool:
 
 
 class PreparedImageAttacks(PreparedGradientAttacks):
-    """One command about images."""
+    """A prepared attack command on images."""
 
     moved = "images"
 
     def check_data(self) -> None:
-        """Only pixels have a known scale."""
+        """Refuse vectors: only pixels have a known scale."""
         task = self.data.task
         if isinstance(task, ImageClassification) and not task.has_pixels:
             raise UsageError(
@@ -64,7 +64,7 @@ class PreparedImageAttacks(PreparedGradientAttacks):
         return torch.from_numpy(pixels(self.sample[:1])) if len(self.sample) else torch.zeros(1, 1)
 
     def gradient_settings(self) -> GradientSettings:
-        """What an attack of the command gets."""
+        """The settings of an attack."""
         from isthmus.attacks.gradient.base import GradientSettings
 
         return GradientSettings(seed=self.request.seed, draws=self.draws, fresh=max(1, self.request.fresh), rows=COHORT)
@@ -78,7 +78,7 @@ class PreparedImageAttacks(PreparedGradientAttacks):
 
     @cached_property
     def target(self) -> Attackable:
-        """The model as gradient attacks see it; what precedes its randomness is computed once for all draws."""
+        """The model for gradient attacks; the part before its randomness is computed once for all draws."""
         from isthmus.attacks.gradient.parts.targets import EncoderTarget
         from isthmus.models.images import ImageClassifier
 
@@ -88,7 +88,7 @@ class PreparedImageAttacks(PreparedGradientAttacks):
         return model  # type: ignore[no-any-return]
 
     def attack_at_once(self, attack: GradientAttack, cohort: list[Example]) -> Cohort:
-        """A cohort, attacked at once."""
+        """Attack a cohort at once."""
         import torch
 
         model = self.victim.attackable  # type: ignore[attr-defined]
@@ -125,7 +125,7 @@ class AdversarialImageFile:
         self.parts = file.images_path.with_suffix(".images")
 
     def keep(self, number: int, images: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """The images of a cohort, before its rows are written."""
+        """Keep the images of a cohort, before its rows are written."""
         if images:
             make_folder(self.parts)
             _write_arrays(
@@ -144,7 +144,7 @@ class AdversarialImageFile:
         return found
 
     def finish(self, data: Dataset, results: Sequence[AttackResult]) -> None:
-        """One file of all that was kept, in the order of the results."""
+        """Write one file of all kept images, in the order of the results."""
         found = self._found()
         kept = [each for each in results if each.id in found and each.outcome in ("succeeded", "failed")]
         if kept:
@@ -161,7 +161,7 @@ class AdversarialImageFile:
 
 
 def read_images(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The images of a file by the id of their example; none where there is no file."""
+    """Read the images of a file by the id of their example; empty if there is no file."""
     from isthmus.core.errors import DataError
     from isthmus.data.arrays import load_npz
 

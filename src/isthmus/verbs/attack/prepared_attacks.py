@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class PreparedAttacks(PreparedSample[AttackRequest]):
-    """One command."""
+    """A prepared attack command."""
 
     verb = "attack"
 
@@ -233,7 +233,7 @@ class PreparedAttacks(PreparedSample[AttackRequest]):
         return derive(self.request.seed, "victim", example.id)
 
     def file(self, name: str, settings: Mapping[str, Any]) -> AttackFile:
-        """Where rows of an attack with these settings belong."""
+        """The file for rows of an attack with these settings."""
         return self.folder.attack_file(name, settings)
 
     def has_work(self, name: str) -> bool:

@@ -75,7 +75,7 @@ def attack_by_workers(
     examples: Sequence[Example],
     watch: AttackWatch,
 ) -> Generator[AttackResult, None, None]:
-    """Attack `examples`; every result as it comes. What it costs is noted by `watch`."""
+    """Attack `examples` and yield every result as it comes; `watch` receives the cost."""
     request, wanted = ready.request, {example.id for example in examples}
     assert request.processes is not None
     on_gpu = getattr(ready.victim, "device_type", None) == "cuda"

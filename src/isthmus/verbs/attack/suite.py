@@ -37,12 +37,12 @@ class Suite:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self, asked: tuple[str, ...]) -> dict[str, Any]:
-        """For the header of every result."""
+        """JSON-ready, for the header of every result."""
         return {"asked": list(asked), "left_out": dict(self.left_out)}
 
 
 def choose(ready: PreparedAttacks) -> Suite:
-    """The attacks of a command that can run."""
+    """Choose the attacks of a command that can run."""
     chosen, left_out = [], {}
     for name in (*ready.methods, *ready.unavailable):
         problem = ready.unavailable.get(name)
@@ -84,7 +84,7 @@ def rehearse(ready: PreparedAttacks, name: str) -> str | None:
 def find_obstacle(
     method: WordAttack, fields: Sequence[str], limits: Limits, models: Mapping[str, Any], load: Callable[[], Victim]
 ) -> str | None:
-    """Why an attack cannot run on texts with these fields; the victim is loaded where it fails without one."""
+    """Why an attack cannot run on texts with these fields; the victim is loaded if it fails without one."""
     problem = _try(method, fields, limits, models, _Unmoved())
     if problem is not None and isinstance(victim := load(), Differentiable):
         problem = _try(method, fields, limits, models, victim)

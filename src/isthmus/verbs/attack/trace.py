@@ -46,7 +46,7 @@ class Trace:
         self.close()
 
     def counts(self) -> dict[str, int]:
-        """Lines of each example."""
+        """Number of lines of each example."""
         found: dict[str, int] = {}
         for key, _, _ in _find_lines(self.path):
             found[key] = found.get(key, 0) + 1
@@ -105,7 +105,7 @@ def _round_scores(scores: Any) -> list[float]:
 
 
 def _find_lines(path: Path) -> Iterator[tuple[str, int, int]]:
-    """The example of each whole line, and where the line begins and ends; a damaged line is as if it were not there."""
+    """Yield the example of each complete line, and its start and end; damaged lines are left out."""
     if not path.exists():
         return
     with writing(path), path.open("rb") as stream:

@@ -89,7 +89,7 @@ class _Certification(RowsJob[Certified]):
         self.ready.check_labels()
 
     def revise(self, header: dict[str, Any], results: Sequence[Certified]) -> bool:
-        """Check attacks that the certificates have not been checked against."""
+        """False: the certificates must still be checked against new attacks."""
         del header, results
         return False
 

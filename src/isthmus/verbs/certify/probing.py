@@ -1,7 +1,7 @@
 """Attacks the certified classifier itself: every example up to its certificate, and step by step beyond.
 
-    within    strength of the example's certificate           one other answer is a contradiction
-    beyond    every further strength at which rates are given, until the example is fooled
+    within    strength of the example's certificate           another answer is a contradiction
+    beyond    every further strength at which rates are given, until the model is fooled
 
 So the accuracy under this attack is known at every strength, and lies above certified accuracy unless one of the two is
 wrong. What was answered is kept in the journal of challenges, where the same command finds it again.

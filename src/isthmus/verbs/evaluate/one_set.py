@@ -36,7 +36,7 @@ Answered: TypeAlias = Evaluated | AnsweredQuestion
 
 @dataclass(frozen=True)
 class Asking:
-    """How to query a model for its speed."""
+    """The queries that time a model."""
 
     ask: AskModel
     is_here: bool
@@ -152,7 +152,7 @@ class Evaluation(RowsJob[Answered]):
         return found
 
     def revise(self, header: dict[str, Any], results: Sequence[Answered]) -> bool:
-        """Update the price, and the times if the command asks for them."""
+        """Update the price, and the times if requested; True if nothing else is to be done."""
         if not super().revise(header, results):
             return False
         request = self.ready.request

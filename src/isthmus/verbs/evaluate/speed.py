@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,12 +60,12 @@ class Speed:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Speed:
-        """Read it back from a header."""
+        """Read the speed from a header."""
         passes, second = record.get("passes_per_text"), record.get("second_step")
         try:
             return cls(
-                p50=Interval.from_json(record.get("p50_s")),
-                p95=Interval.from_json(record.get("p95_s")),
+                p50=_read_quantile(record.get("p50_s")),
+                p95=_read_quantile(record.get("p95_s")),
                 single=int(record.get("single_texts") or 0),
                 texts_per_second=Interval.from_json(record.get("texts_per_second")),
                 batch=int(record.get("batch_texts") or 0),
@@ -76,7 +76,7 @@ class Speed:
             raise RunError(f"this is no record of a model's speed: {error}") from error
 
     def cost_of_thousand(self, price_per_hour: float | None) -> float | None:
-        """What 1,000 texts cost at a price for an hour of the machine; None where either is unknown."""
+        """Cost of 1,000 texts at a price per hour of the machine; None if speed or price is unknown."""
         rate = self.texts_per_second.estimate
         if not rate > 0 or price_per_hour is None:
             return None
@@ -128,8 +128,15 @@ def _layers(model: Any) -> list[Any]:
 
 
 def _figure(interval: Interval) -> dict[str, float | None]:
-    """To four digits, whatever the unit: a time may be microseconds or minutes."""
+    """An interval for a record, to four digits: a time may be microseconds or minutes."""
     return {name: _round_digits(getattr(interval, name)) for name in ("estimate", "low", "high")}
+
+
+def _read_quantile(value: Any) -> Interval:
+    """Read the interval of a quantile; a bound that is null is infinite: the sample was too small for it."""
+    found = Interval.from_json(value)
+    low = -math.inf if math.isnan(found.low) else found.low
+    return replace(found, low=low, high=math.inf if math.isnan(found.high) else found.high)
 
 
 def _round_digits(value: float) -> float | None:

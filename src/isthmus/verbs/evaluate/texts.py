@@ -134,7 +134,7 @@ class TextEvaluation(Evaluation):
 def make_results(
     ways: Ways, examples: Sequence[Example], originals: Mapping[str, Texts], *, first: bool = False
 ) -> Iterator[Evaluated]:
-    """What becomes of examples whose labels are in the model's numbering; `first` as of `Ways.see`."""
+    """Yield the results of examples, whose labels are in the model's order; `first` as in `Ways.see`."""
     seen = ways.see([example.inputs for example in examples], [example.id for example in examples], first=first)
     paired = [example for example in examples if example.id in originals]
     texts, keys = [originals[each.id] for each in paired], [f"{each.id}:original" for each in paired]
@@ -154,7 +154,7 @@ def make_results(
 
 
 def make_asking(victim: Victim, examples: Sequence[Example], seed: int) -> Asking:
-    """How a victim is timed on some examples."""
+    """The queries that time a victim on some examples."""
     texts = [example.inputs for example in examples]
     keys: NDArray[np.uint64] = np.array([derive(seed, "latency", each.id) for each in examples], dtype=np.uint64)
 
@@ -166,7 +166,7 @@ def make_asking(victim: Victim, examples: Sequence[Example], seed: int) -> Askin
 
 
 def choose_batch_size(victim: Victim) -> int:
-    """Texts between two writes."""
+    """Number of texts that are scored between two writes."""
     return _AT_ONCE.get(getattr(victim, "device_type", "cpu"), _AT_ONCE["cpu"])
 
 

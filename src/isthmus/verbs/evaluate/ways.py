@@ -62,7 +62,7 @@ class Ways:
             self.names, self.headline = ("model",), "model"
 
     def see(self, texts: Sequence[Texts], ids: Sequence[str], *, first: bool = False) -> WayScores:
-        """Scores in every way. `first`: if the model answers none of the first texts, that is an error of the model."""
+        """Scores in every way. `first`: a model that fails on the first, middle and last text is down: its error."""
         if self.names == ("model",):
             found = score_batch(self.victim, texts, probe=first)
             return WayScores({"model": found.scores}, found.reasons)

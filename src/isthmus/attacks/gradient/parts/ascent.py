@@ -83,5 +83,5 @@ def random_start(problem: Problem, ball: Ball, rows: Tensor, turn: int) -> Tenso
 
 
 def better(old: Tensor, new: Tensor, replaces: Tensor) -> Tensor:
-    """For each row the new point or the old one, whichever is better."""
+    """The new point of each row where `replaces` is True, else the old one."""
     return torch.where(like(replaces, old), new, old)

@@ -63,7 +63,7 @@ def random_directions(keys: Tensor, shape: Sequence[int], stream: int, free: Ten
 
 
 def predict_moved(reader: Answering, inputs: Inputs, offset: Tensor | None, draws: int) -> Ints:
-    """The prediction for every row moved by `offset`, once per draw [rows, draws]; -1: NaN."""
+    """The prediction for every row moved by `offset`, once per draw [rows, draws]; -1: not finite."""
     assert inputs.keys is not None
     with torch.no_grad():
         at = pick_rows(inputs, torch.arange(inputs.rows, device=inputs.ids.device))

@@ -37,7 +37,7 @@ class LabelGoal(NamedTuple):
         return self._replace(label=self.label[rows])
 
     def is_reached(self, logits: Tensor) -> Tensor:
-        """Whether each draw reaches the goal; False if a logit is NaN."""
+        """Whether each draw reaches the goal; False if a logit is not finite."""
         chosen = logits.argmax(dim=-1)
         label = self.label.view(-1, *[1] * (chosen.dim() - 1))
         whole = logits.isfinite().all(dim=-1)
@@ -205,7 +205,7 @@ class Problem:
         return (found,)
 
     def watch(self, rows: Tensor, gradient: Tensor) -> Tensor:
-        """Record the rows whose first gradient was zero or NaN; NaN becomes zero."""
+        """Record the rows whose first gradient was zero or not finite; values that are not finite become zero."""
         whole = None if self._seen is None else gradient.flatten(1).isfinite().all(dim=1)
         usable = self._usable(rows, gradient)
         if self._seen is not None and whole is not None:

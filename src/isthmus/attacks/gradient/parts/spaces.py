@@ -140,7 +140,7 @@ def _box_around(centres: Tensor, epsilon: float, space: Space) -> tuple[Tensor, 
 
 
 def _nudge(values: Tensor, chosen: Tensor, way: int, space: Space) -> None:
-    """The next number up or down, in place, where one is wanted."""
+    """Replace the chosen values by the next larger or smaller number, in place."""
     if values.dtype == torch.float32 and space.bounds is not None and space.bounds[0] >= 0:
         # Numbers of 0 and more that are chosen lie inside the box, and their bits count upwards with them.
         values.view(torch.int32).add_(chosen, alpha=way)
