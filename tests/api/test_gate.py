@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import question_toys
@@ -107,3 +108,21 @@ def test_wrong_limits_say_what_would_work(found: isthmus.AttackResults) -> None:
     proven = isthmus.evaluate(classify, ROWS, labels=LABELS)
     with pytest.raises(UsageError, match="rates of attacks"):
         isthmus.gate(proven, fail_over={"asr": 0.4})
+
+
+def test_a_gate_without_a_limit_judges_nothing_and_says_so(run: str) -> None:
+    isthmus.attack(run, "deepwordbug", n=2, device="cpu")
+    found: Any
+    for found in (run, isthmus.attack(classify, "deepwordbug", ROWS, labels=LABELS)):
+        limits: Any
+        for limits in ({}, "", ","):
+            with pytest.raises(UsageError):
+                isthmus.gate(found, fail_under=limits)
+            with pytest.raises(UsageError):
+                isthmus.gate(found, fail_over=limits)
+
+
+def test_the_strength_of_a_certificate_is_for_certificates() -> None:
+    found = isthmus.attack(classify, "deepwordbug", ROWS, labels=LABELS)
+    with pytest.raises(UsageError, match="at"):
+        isthmus.gate(found, fail_under={"racc": 0.4}, at=1)

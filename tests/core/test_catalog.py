@@ -1,11 +1,13 @@
+import pathlib
 import sys
 import textwrap
 
+import numpy
 import pytest
 
 from isthmus.core import catalog
 from isthmus.core.errors import UnknownName, UsageError
-from isthmus.core.parameter_values import convert
+from isthmus.core.parameter_values import check, convert
 
 METHOD = '''
 """Module words."""
@@ -199,6 +201,43 @@ def test_convert(text, annotation, value):
 def test_convert_refuses(text, annotation):
     with pytest.raises(UsageError, match="x should be"):
         convert(text, annotation, "x")
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "words"),
+    [
+        (1.5, "int", "a whole number"),
+        (True, "int", "a whole number"),
+        ({}, "float | None", "a number or none"),
+        (1, "bool", "true or false"),
+        (True, "Literal[1, 2]", "one of 1, 2"),
+        ([], "Literal['a', 'b'] | None", "one of 'a', 'b' or none"),
+        ({}, "str", "a name"),
+        (object(), "Optional[str]", "a name or none"),
+    ],
+)
+def test_check_refuses(value, annotation, words):
+    with pytest.raises(UsageError, match=f"m: p should be {words}, not "):
+        check(value, annotation, "m: p")
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation"),
+    [
+        (numpy.int64(3), "int"),
+        (3, "float"),
+        (numpy.float32(0.5), "float | None"),
+        (None, "'int | None'"),
+        ("a", "Literal['a', 'b']"),
+        (pathlib.Path("a"), "str | None"),
+        ([1], "tuple[int, ...]"),
+        (object(), "Victim | None"),
+    ],
+)
+def test_check_keeps_what_fits(value, annotation):
+    found = check(value, annotation, "m: p")
+    assert found == value
+    assert type(found).__module__ != "numpy"
 
 
 def test_what_is_read_is_what_is_there():

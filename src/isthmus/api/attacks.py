@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.api.arguments import check_arguments, check_count, check_seed
 from isthmus.api.given import (
     Data,
     as_names,
@@ -19,6 +20,7 @@ from isthmus.api.given import (
     open_data,
     refuse_out,
     take_sample,
+    warn_of_errors,
 )
 from isthmus.api.goals import choose_goal, find_aim, name_goal
 from isthmus.api.rows import make_attack_results
@@ -102,11 +104,19 @@ def attack(
     """
     from isthmus.attacks.base import AttackSettings
 
+    check_arguments(
+        split=split, labels=labels, victim=victim, label_check=label_check, retry_errors=retry_errors, out=out,
+        device=device, progress=progress, precision=precision,
+    )  # fmt: skip
+    n, seed = check_count("n", n), check_seed(seed)
     methods = _read_attacks(attack)
     if parameters and not any(isinstance(each, str) for each in methods):
         raise UsageError("parameters belong to the attack: give them where it is made, or name the attack instead")
+    _refuse_options(parameters, methods)
     if settings is not None and not isinstance(settings, AttackSettings):
         raise UsageError(f"settings takes isthmus.AttackSettings(…), not {settings!r:.80}")
+    if settings is not None:
+        _check_parts(settings)
     call = _Call(
         model, methods, len(methods) > 1 or ALL in methods or isinstance(attack, list | tuple), data, n, split, seed,
         choose_goal(goal, settings), settings, options, labels, victim or {}, precision, label_check, retry_errors,
@@ -115,6 +125,26 @@ def attack(
     _ = call.own_options  # Refuses what is said twice.
     request = call.as_request()
     return _attack_run(request, call) if request is not None else _attack_at_hand(call)
+
+
+def _check_parts(settings: AttackSettings) -> None:
+    from isthmus.attacks.parts.limits import Limits
+    from isthmus.attacks.parts.protection import Protection
+    from isthmus.engine.settings import EngineSettings
+
+    for name, kind in (("protection", Protection), ("limits", Limits), ("engine", EngineSettings)):
+        if not isinstance(given := getattr(settings, name), kind):
+            raise UsageError(f"settings.{name} takes {kind.__name__}(…), not {given!r:.80}")
+
+
+def _refuse_options(parameters: Mapping[str, Any], methods: Sequence[str | WordAttack]) -> None:
+    """Refuse options of every attack among the parameters of one, and say where they belong."""
+    options = {each.name for each in dataclasses.fields(AttackOptions)}
+    named = [catalog.find("attacks", each) for each in methods if isinstance(each, str) and each != ALL]
+    known = {parameter.name for entry in named for parameter in entry.parameters}
+    for name in parameters:
+        if name in options - known:
+            raise UsageError(f"{name} is an option of every attack: pass options=AttackOptions({name}=…)")
 
 
 def _read_attacks(given: Any) -> tuple[str | WordAttack, ...]:
@@ -279,6 +309,8 @@ def _attack_at_hand(call: _Call) -> AttackResults:
         raise UsageError(f"the {sample.split} split of {sample.name} has no examples to attack")
     given = call.settings or AttackSettings()
     engine = dataclasses.replace(given.engine, in_flight=options.in_flight, time_limit=options.time_limit)
+    given.protection.check(sample.fields)
+    given.protection.try_on(each.texts for each in sample)
     settings = dataclasses.replace(given, goal=aim.goal, seed=call.seed, engine=engine, **options.values(SearchOptions))
     companions = Companions(call.device, observer)
     parts: dict[str, AttackResults] = {}
@@ -298,6 +330,7 @@ def _attack_at_hand(call: _Call) -> AttackResults:
             observer.result(name, result)
         observer.end(name)
         results = tuple(found[each.id] for each in sample)
+        warn_of_errors(name, results)
         parts[name] = AttackResults(name, results, tuple(model.labels), None, aim.threshold)
     if left_out:
         shown = "; ".join(f"{name}: {why}" for name, why in left_out.items())

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.api.arguments import check_arguments, check_count, check_seed
 from isthmus.api.given import (
     Data,
     as_names,
@@ -16,6 +17,7 @@ from isthmus.api.given import (
     open_data,
     refuse_out,
     take_sample,
+    warn_of_errors,
 )
 from isthmus.api.rows import make_certificate_results
 from isthmus.core import catalog
@@ -59,6 +61,18 @@ def certify(
     """
     from isthmus.attacks.parts.protection import Protection
 
+    check_arguments(
+        split=split, labels=labels, victim=victim, label_check=label_check, retry_errors=retry_errors, out=out,
+        device=device, progress=progress,
+    )  # fmt: skip
+    examples, seed = check_count("examples", examples), check_seed(seed)
+    if not isinstance(certificate, str) and (isinstance(certificate, type) or not hasattr(certificate, "unit")):
+        raise UsageError(
+            "certificate takes a name (isthmus list certificates) or a certificate with its parameters "
+            f"(isthmus.certificates.Synonym()), not {certificate!r:.80}"
+        )
+    if protection is not None and not isinstance(protection, Protection):
+        raise UsageError(f"protection takes isthmus.attacks.Protection(…), not {protection!r:.80}")
     if parameters and not isinstance(certificate, str):
         raise UsageError("parameters belong to the certificate: give them where it is made, or name it instead")
     request = data_request(data)
@@ -85,6 +99,9 @@ def certify(
     name = certificate if isinstance(certificate, str) else type(certificate).__name__.lower()
     subject = find_victim(model, labels, device, victim)
     sample = take_sample(open_data(model, data), split, examples, seed).align_labels(subject.labels)
+    if protection is not None:
+        protection.check(sample.fields)
+        protection.try_on(each.texts for each in sample)
     observer = progress or Observer()
     observer.begin(name, len(sample), ())
     found: dict[str, Certified] = {}
@@ -93,4 +110,5 @@ def certify(
         observer.result(name, each)
     observer.end(name)
     results = tuple(found[each.id] for each in sample)
+    warn_of_errors(name, results)
     return CertificateResults(name, results, tuple(subject.labels), None, type(method).unit)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from isthmus.api.arguments import check_arguments, check_count, check_seed, require_count
 from isthmus.api.given import (
     Data,
     as_names,
@@ -16,10 +17,11 @@ from isthmus.api.given import (
     is_named,
     open_data,
     refuse_out,
+    warn_of_errors,
     warn_of_rejected,
 )
 from isthmus.api.rows import make_evaluation_results
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import UnknownName, UsageError
 from isthmus.results import EvaluationResults, QuestionResults
 
 if TYPE_CHECKING:
@@ -79,8 +81,21 @@ def evaluate(
     >>> [result.outcome for result in found]
     ['right', 'right', 'wrong']
     """
+    from isthmus.data.load import TaskName
     from isthmus.verbs.evaluate import EvaluateRequest, SetRequest
+    from isthmus.verbs.request import RowsWanted
 
+    check_arguments(
+        splits=split, rows=rows, task=task, price_per_hour=price_per_hour, labels=labels, victim=victim,
+        label_check=label_check, retry_errors=retry_errors, out=out, device=device, progress=progress,
+        precision=precision,
+    )  # fmt: skip
+    n, seed, latency = check_count("n", n), check_seed(seed), check_count("latency", latency, least=0)
+    draws = require_count("draws", draws)
+    if rows not in get_args(RowsWanted):
+        raise UnknownName("kind of rows", rows, get_args(RowsWanted))
+    if task is not None and task not in get_args(TaskName):
+        raise UnknownName("task", task, get_args(TaskName))
     given = list(data) if _are_several(data) else [data]
     splits = _read_splits(split)
     requests = [data_request(each) for each in given]
@@ -160,6 +175,10 @@ def _evaluate_at_hand(
     loaded: Any = None
     for part in sets:
         is_of_questions = part.data.task.name == "qa"
+        if request.task is not None and is_of_questions != (request.task == "qa"):
+            raise UsageError(
+                f"task={request.task!r}, but the task of {part.source} is {part.data.task.name}: remove it"
+            )
         if loaded is None:
             loaded = (
                 _load_answerer(model, request)
@@ -222,6 +241,7 @@ def _evaluate_texts(victim: Victim, part: EvaluationSet, request: EvaluateReques
     results: list[Evaluated] = []
     for at in range(0, len(examples), size):
         results += make_results(ways, examples[at : at + size], part.originals, first=at == 0)
+    warn_of_errors(part.name, results)
     answered = {each.id for each in results if each.outcome != "error"}
     speed = None
     if request.latency != 0 and answered:

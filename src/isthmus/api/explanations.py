@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.api.arguments import check_arguments, check_count, check_seed
 from isthmus.api.given import Data, as_names, as_path, data_request, find_victim, is_named
 from isthmus.core.errors import UsageError
 
@@ -70,7 +71,19 @@ def explain(
     """
     from isthmus.explanations.base import explain as of_victim
 
-    of_run = {"attack": attack, "run": run, "data": data, "split": split, "against": against, "keep": keep}
+    check_arguments(
+        attack=attack, outcome=outcome, run=run, split=split, against=against, keep=keep, labels=labels, victim=victim,
+        device=device, progress=progress,
+    )  # fmt: skip
+    n, seed = check_count("n", n), check_seed(seed)
+    if isinstance(method, type) or not (isinstance(method, str) or callable(method)):
+        raise UsageError(
+            "method takes a name (isthmus list explanations) or a method with its parameters "
+            f"(isthmus.explanations.Occlusion()), not {method!r:.80}"
+        )
+    of_run = {
+        "attack": attack, "run": run, "data": data, "split": split, "against": against, "keep": keep, "n": n,
+    }  # fmt: skip
     if texts is not None:
         for name, given in of_run.items():
             if given is not None:
@@ -84,7 +97,7 @@ def explain(
     from isthmus.verbs.explain import ExplainRequest
     from isthmus.verbs.explain import explain as of_request
 
-    wanted = (classes,) if isinstance(classes, str) else tuple(map(str, classes))
+    wanted = tuple(map(str, classes)) if isinstance(classes, list | tuple) else (str(classes),)
     found = of_request(
         ExplainRequest(
             str(model), method=method, classes=wanted, parameters=parameters, attack=attack, outcome=outcome,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.api.arguments import check_arguments, check_count, check_seed, require_count, require_path
 from isthmus.api.run import Run, open_run
 from isthmus.core.errors import UsageError
 from isthmus.results import AttackResults
@@ -40,6 +41,8 @@ def export(
     from isthmus.report.attack.selection import select_attacks
     from isthmus.report.attack.view import AttackView
 
+    require_path("file", file)
+    check_arguments(form=form)
     chosen = format_of(file, form)
     names = _as_names(attacks)
     if isinstance(found, AttackResults):
@@ -86,6 +89,8 @@ def convert(folder: str | Path, out: str | Path) -> Converted:
     """
     from isthmus.models.convert import convert as write
 
+    require_path("folder", folder)
+    require_path("out", out)
     return write(folder, out)
 
 
@@ -127,6 +132,11 @@ def show_words(
     from isthmus.report.measure.words import check_order, check_path, word_rows, write_words
     from isthmus.verbs.measure import MeasureRequest, measure
 
+    check_arguments(sort=sort, against=against, device=device, file=file)
+    n, seed = check_count("n", n), check_seed(seed)
+    least = require_count("least", least, least=0)
+    if not isinstance(run, Run):
+        require_path("run", run)
     check_order(sort)
     if file is not None:
         check_path(Path(file))
@@ -149,4 +159,6 @@ def show_words(
 def _as_names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if given is None:
         return None
+    if not isinstance(given, str | list | tuple) or not all(isinstance(name, str) for name in given):
+        raise UsageError(f"attacks is the name of an attack of the run, or a list of names, not {given!r:.80}")
     return tuple(part.strip() for name in ([given] if isinstance(given, str) else given) for part in name.split(","))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.api.arguments import check_arguments
 from isthmus.api.run import Run, open_run
 from isthmus.core.errors import UsageError
 from isthmus.report.gate import ATTACKED, CEILINGS, CERTIFIED, EVALUATED, Gate, Judged, Verdict
@@ -49,6 +50,9 @@ def gate(
     >>> verdict.passed, int(verdict.exit_code)
     (True, 0)
     """
+    check_arguments(positive=positive)
+    if at is not None and not isinstance(found, str | Path | Run | CertificateResults):
+        raise UsageError("`at` is the strength at which certificates are judged: remove it")
     under, over = _as_text(fail_under), _as_text(fail_over)
     if under is None and over is None:
         raise UsageError("give a limit: fail_under={'racc': 0.4}, or fail_over={'asr': 0.6}")
@@ -64,7 +68,7 @@ def _as_text(limits: Limits | None) -> str | None:
         return limits
     if not isinstance(limits, Mapping):
         raise UsageError(f"limits are a mapping such as {{'racc': 0.4}}, or 'racc=0.4', not {limits!r:.80}")
-    return ",".join(f"{name}={value}" for name, value in limits.items())
+    return ",".join(f"{name}={value}" for name, value in limits.items()) or None
 
 
 def _judge(found: Any, under: str | None, over: str | None, positive: str | None, at: float | None) -> list[Judged]:
@@ -116,6 +120,8 @@ def _judge_certificate(found: CertificateResults, bar: Gate, at: float | None) -
     from isthmus.report.certificate.view import format_strength
     from isthmus.summaries.certificate import accuracy_at
 
+    if at is not None and (isinstance(at, bool) or not isinstance(at, int | float)):
+        raise UsageError(f"`at` is a radius or a number of words, not {at!r:.80}")
     strength = at if at is not None else 0.0 if found.unit == "radius" else math.inf
     if not strength >= 0:
         raise UsageError(f"`at` is a radius or a number of words, not {at!r}")
@@ -143,6 +149,8 @@ def _judge_run(run: Run, under: str | None, over: str | None, positive: str | No
     of_attacks = [part for name, part in named.items() if name in ATTACKED and (name != "tpr" or has_attacks)]
     of_sets = [part for name, part in named.items() if name in EVALUATED and (name != "tpr" or not has_attacks)]
     of_proofs = [part for name, part in named.items() if name in CERTIFIED]
+    if under is not None and not parts:
+        raise UsageError(f"fail_under={under!r} names no rate: give one, such as {{'racc': 0.4}}")
     others = [part for name, part in named.items() if name not in {*ATTACKED, *EVALUATED, *CERTIFIED}]
     if others:
         Gate.parse(",".join(others), (*ATTACKED, *EVALUATED, *CERTIFIED), over=over)  # Says which rates there are.

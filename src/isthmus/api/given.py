@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -91,12 +92,25 @@ def take_sample(splits: Splits, split: str | None, n: int | None, seed: int, onl
 def warn_of_rejected(data: Dataset) -> None:
     """Say how many rows of a set cannot be used: in a run each would have a row of its own."""
     if data.rejected:
-        warnings.warn(
+        _warn(
             f"{len(data.rejected)} rows of {data.name} cannot be used and are left out; the first: "
-            f"{data.rejected[0].reason}",
-            IsthmusWarning,
-            stacklevel=4,
+            f"{data.rejected[0].reason}"
         )
+
+
+def warn_of_errors(name: str, results: Sequence[Any]) -> None:
+    """Say how many examples the model gave no answer to: a run would stop if it answered none."""
+    failed = [each for each in results if each.outcome == "error"]
+    if failed:
+        _warn(f"{name}: {len(failed)} of {len(results)} examples ended in an error; the first: {failed[0].reason}")
+
+
+def _warn(message: str) -> None:
+    """Warn at the line of the caller's program."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "isthmus":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, IsthmusWarning, stacklevel=level)
 
 
 def find_victim(

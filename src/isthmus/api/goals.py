@@ -34,7 +34,7 @@ def choose_goal(goal: Goal | GoalRequest | None, settings: AttackSettings | None
         return own
     if own != Untargeted():
         raise UsageError("`goal` and `settings.goal` are both given: give one of them")
-    if not isinstance(goal, GoalRequest) and not hasattr(goal, "is_reached"):
+    if not isinstance(goal, GoalRequest) and (isinstance(goal, type) or not hasattr(goal, "is_reached")):
         raise UsageError(
             f"goal={goal!r:.80} is no goal: pass isthmus.GoalRequest(target_label=…), or Targeted or Evasion of "
             "isthmus.attacks"
@@ -62,7 +62,7 @@ def _name_class(given: int | str, model: str, labels: Sequence[str] | None) -> s
     if isinstance(given, str):
         return given
     known = tuple(labels or _class_names(model))
-    if isinstance(given, bool) or not 0 <= given < len(known):
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < len(known):
         shown = ", ".join(f"{number} {name}" for number, name in enumerate(known[:20]))
         raise UsageError(f"{given!r} is no class of {model}; it has {shown}")
     return known[given]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.api.arguments import check_arguments, check_count, check_seed
 from isthmus.api.given import Data, as_splits, is_named
 from isthmus.core import catalog
-from isthmus.core.errors import UsageError
+from isthmus.core.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from isthmus.measures.base import Measure, Measurement, Step
@@ -58,6 +60,19 @@ def measure(
     """
     from isthmus.measures.base import Asked
 
+    check_arguments(
+        splits=splits, every_epoch=every_epoch, texts=texts, against=against, device=device, step=progress, asked=asked
+    )
+    n, seed = check_count("n", n), None if seed is None else check_seed(seed)
+    known = {entry.name for entry in dataclasses.fields(Asked)}
+    for name in asked or ():
+        if name not in known:
+            raise UnknownName("option of measure", name, known)
+    if not isinstance(measure, str) and (isinstance(measure, type) or not hasattr(measure, "heeds")):
+        raise UsageError(
+            "measure takes a name (isthmus list measures) or a measure with its parameters "
+            f"(isthmus.measures.Calibration()), not {measure!r:.80}"
+        )
     given: dict[str, Any] = {
         "n": n, "splits": _as_tuple(splits), "seed": seed, "every_epoch": every_epoch, "texts": _as_tuple(texts),
     }  # fmt: skip

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isthmus.api.arguments import require_path
 from isthmus.api.rows import make_attack_results, make_certificate_results, make_evaluation_results, read_answer
 from isthmus.results import AttackResults, CertificateResults, EvaluationResults, QuestionResults
 
@@ -128,6 +129,7 @@ def open_run(folder: str | Path) -> Run:
     """
     from isthmus.runs.folder import RunFolder
 
+    require_path("folder", folder)
     found = Run(RunFolder(folder))
     _ = found.record  # says what is wrong with a folder that is none
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import UsageError
 
@@ -20,7 +20,7 @@ def list_assets(*names: str) -> list[AssetStatus]:
     """
     from isthmus import assets
 
-    return [assets.status(name) for name in assets.expand(names or ("all",))]
+    return [assets.status(name) for name in assets.expand(_check_names(names) or ("all",))]
 
 
 def fetch_assets(*names: str, force: bool = False, progress: Report | None = None) -> dict[str, Path]:
@@ -40,7 +40,7 @@ def fetch_assets(*names: str, force: bool = False, progress: Report | None = Non
     if not names:
         raise UsageError("no asset named: fetch_assets('default'), or any of " + ", ".join(assets.names()))
     found: dict[str, Path] = {}
-    for name in assets.expand(names):
+    for name in assets.expand(_check_names(names)):
         own = None if force else assets.user_folder(name)
         found[name] = own if own is not None else assets.fetch(name, progress, force=force)
     return found
@@ -56,4 +56,11 @@ def verify_assets(*names: str) -> list[AssetStatus]:
     from isthmus import assets
 
     every = [name for name in assets.names() if assets.available(name)]
-    return [assets.verify(name) for name in (assets.expand(names) if names else every)]
+    return [assets.verify(name) for name in (assets.expand(_check_names(names)) if names else every)]
+
+
+def _check_names(names: tuple[Any, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(f"assets are named one by one, such as 'minilm', 'wordnet'; {name!r:.80} is no name")
+    return names

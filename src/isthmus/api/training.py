@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus.api.arguments import check_arguments, check_count, check_seed
 from isthmus.api.given import Data, as_splits, data_request
 from isthmus.core.errors import RunError, UnknownName, UsageError
 
@@ -54,8 +55,20 @@ def train(
     ('bad', 'good')
     """
     from isthmus.defences import build_defence, compose
+    from isthmus.models import Classifier
     from isthmus.training import train as fit
+    from isthmus.training.settings import TrainingSettings
 
+    check_arguments(folder=folder, device=device, parameters=parameters)
+    seed, limit = check_seed(seed), check_count("limit", limit)
+    if settings is not None and not isinstance(settings, Mapping | TrainingSettings):
+        raise UsageError(
+            f"settings takes isthmus.TrainingSettings(…), or changes such as {{'epochs': 1}}, not {settings!r:.80}"
+        )
+    if progress is not None and not hasattr(progress, "on_step"):
+        raise UsageError(f"progress takes an object with the method on_step, not {progress!r:.80}")
+    if not isinstance(backbone, str | Path | Classifier):
+        raise UsageError(f"backbone takes a name, a folder or a classifier, not {backbone!r:.80}")
     if isinstance(settings, Mapping):
         settings = _change_settings(settings, data, backbone)
     if isinstance(defence, str):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any
 
 from isthmus.core.errors import UsageError
@@ -70,6 +71,13 @@ class SearchOptions:
             if "heading" not in one.metadata or value is None:
                 continue
             least, most, above = (one.metadata[bound] for bound in ("least", "most", "above"))
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if (least, most, above) != (None, None, None) and not is_number:
+                raise UsageError(f"{self.spell(one.name)} is a number, not {value!r:.80}")
+            if str(one.type).startswith("int") and not isinstance(value, Integral):
+                raise UsageError(f"{self.spell(one.name)} is a whole number, not {value!r:.80}")
+            if str(one.type) == "bool" and not isinstance(value, bool):
+                raise UsageError(f"{self.spell(one.name)} is True or False, not {value!r:.80}")
             if least is not None and not value >= least:
                 raise UsageError(f"{self.spell(one.name)} must be at least {least:g}, not {value}")
             if most is not None and value > most:

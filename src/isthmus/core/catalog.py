@@ -22,7 +22,7 @@ from typing import Any
 from isthmus.core import extensions
 from isthmus.core.errors import IsthmusError, UnknownName, UsageError
 from isthmus.core.extensions import Extension
-from isthmus.core.parameter_values import convert
+from isthmus.core.parameter_values import check, convert
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "attacks": ("attacks/words", "attacks/gradient"),
@@ -155,7 +155,7 @@ def build(family: str, name: str, parameters: Mapping[str, Any] | None = None) -
             hint = "" if known else f"{entry.name} takes none."
             raise UnknownName(f"parameter of {entry.name}", key, known, hint)
     given = {
-        key: convert(value, known[key].annotation, f"{entry.name}: {key}") if isinstance(value, str) else value
+        key: (convert if isinstance(value, str) else check)(value, known[key].annotation, f"{entry.name}: {key}")
         for key, value in (parameters or {}).items()
     }
     missing = [key for key, parameter in known.items() if parameter.default is None and key not in given]

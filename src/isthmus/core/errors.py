@@ -74,7 +74,7 @@ class UnknownName(UsageError):
         super().__init__(" ".join(part for part in (self._sentence(), hint) if part))
 
     def _sentence(self) -> str:
-        near = difflib.get_close_matches(self.name.lower(), self.known, n=1, cutoff=0.6)
+        near = difflib.get_close_matches(str(self.name).lower(), self.known, n=1, cutoff=0.6)
         if near:
             return f"no {self.kind} named {self.name!r}. Did you mean {near[0]!r}?"
         if not self.known:

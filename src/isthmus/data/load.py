@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 
 from isthmus import assets
 from isthmus.core.errors import UnknownName, UsageError
+from isthmus.core.parameter_values import check_names
 from isthmus.data._reading import LabelledReading, QuestionReading, read_all
 from isthmus.data._sources import DataSource, canonical, from_path
 from isthmus.data._tables import is_readable
@@ -76,6 +77,11 @@ def load_data(
     >>> load_data((["a lovely film", "a dull plot"], [1, 0]), "all")[0].label
     1
     """
+    for option, word in (("split", split), ("text", text), ("label", label), ("name", name)):
+        if not isinstance(word, str | None):
+            raise UsageError(f"{option} is a name, not {word!r:.80}")
+    check_names("labels", labels)
+    check_names("pair", pair)
     if not isinstance(source, str | Path):
         from isthmus.data.plain import as_splits
 

@@ -319,7 +319,13 @@ class Subject:
     @cached_property
     def model(self) -> Classifier:
         """The classifier, in evaluation mode."""
-        return self.load_model().eval()
+        model = self.load_model()
+        if not hasattr(model, "eval"):
+            raise UsageError(
+                f"a model of type {type(model).__name__} cannot be measured: pass a run folder, or a classifier "
+                "(isthmus.load_model)"
+            )
+        return model.eval()
 
     @cached_property
     def splits(self) -> Splits:

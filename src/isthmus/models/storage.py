@@ -17,12 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
 from isthmus.arithmetic.randomness import seed_initialisation
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.files import read_json
+from isthmus.core.hardware import check_device
+from isthmus.core.parameter_values import check_names
 from isthmus.core.types import Classification, QuestionAnswering, Task
 from isthmus.models import words
 from isthmus.models._weights import check_inside
@@ -49,6 +52,10 @@ def load_model(source: str | Path, *, labels: Sequence[str] | None = None, devic
     >>> load_model("runs/loaded").labels
     ('bad', 'good')
     """
+    check_device(device)
+    check_names("labels", labels)
+    if not isinstance(source, str | PathLike):
+        raise UsageError(f"a model is named by its folder or its name on the hub, not {source!r:.80}")
     folder = Path(source)
     if (folder / "model").is_dir() and not is_model(folder):
         folder = folder / "model"

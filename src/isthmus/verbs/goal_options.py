@@ -10,6 +10,7 @@ nothing                              any wrong class
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import UsageError
@@ -41,6 +42,12 @@ class GoalRequest:
     """The class whose true-positive rate a gate judges; it changes no attack."""
 
     def __post_init__(self) -> None:
+        for name in ("target_label", "from_label", "positive"):
+            if not isinstance(label := getattr(self, name), str | None):
+                raise UsageError(f"{name} is a class by its name, or by its number as a name ('1'), not {label!r:.80}")
+        for name in ("threshold", "at_fpr"):
+            if not isinstance(rate := getattr(self, name), Real | None):
+                raise UsageError(f"{name} is a number, not {rate!r:.80}")
         if self.target_label is not None and (self.threshold is not None or self.at_fpr is not None):
             raise UsageError("--target-label asks for one class, --threshold and --at-fpr for any other: give one")
         if self.threshold is not None and self.at_fpr is not None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -147,7 +148,7 @@ class Evasion:
         return _class_number(self.flagged)
 
     def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
+        if not isinstance(self.threshold, Real) or not 0 < self.threshold <= 1:
             raise UsageError(f"a detection threshold lies in (0, 1], not {self.threshold}")
 
     def progress(self, scores: Floats, label: int) -> Floats:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from isthmus.attacks.parts._matching import find_spans
 from isthmus.attacks.parts.payload import KINDS
 from isthmus.core.errors import UnknownName, UsageError
+from isthmus.core.parameter_values import check_names
 from isthmus.text.words import Words
 
 
@@ -32,6 +33,10 @@ class Protection:
     """Names in `isthmus.attacks.parts.payload.KINDS`: ``url``, ``email``, ``phone``."""
 
     def __post_init__(self) -> None:
+        for name in ("columns", "kinds"):
+            check_names(name, getattr(self, name))
+        if not isinstance(self.pattern, str | None):
+            raise UsageError(f"the pattern is a regular expression, not {self.pattern!r:.80}")
         for kind in self.kinds:
             if kind not in KINDS:
                 raise UnknownName("kind to protect", kind, KINDS)

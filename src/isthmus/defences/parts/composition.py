@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -41,6 +41,8 @@ def compose(parts: Defence | Sequence[Defence]) -> Defence:
     """
     if isinstance(parts, Defence):
         return parts
+    if isinstance(parts, type) or not isinstance(parts, Iterable):
+        raise UsageError(f"a defence is a name or an object such as FreeLB(), or several of them; {parts!r} is none")
     for part in parts:
         if not isinstance(part, Defence):
             raise UsageError(f"a composition is made of defences, such as (Normalise(), FreeLB()); {part!r} is none")

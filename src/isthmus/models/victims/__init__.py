@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.core.errors import ModelError, UsageError, VictimError
 from isthmus.core.hardware import check_device
+from isthmus.core.parameter_values import check_names
 from isthmus.core.types import ImageClassification, Victim
 from isthmus.models.victims.endpoint import HttpVictim
 from isthmus.models.victims.functions import CallableVictim, sklearn_victim
@@ -71,6 +72,7 @@ def load_victim(
     """
     if timeout is not None:
         check_number("timeout", timeout)
+    check_names("labels", labels)
     if not isinstance(spec, (str, Path)):
         return wrap(spec, labels=labels, device=device, precision=precision, timeout=timeout, images=images, **options)
     name = str(spec)
