@@ -79,8 +79,11 @@ def call(verb: str, given: dict[str, Any], model: Any) -> object:
     return function(**arguments) if verb == "train" else function(model, **arguments)
 
 
-def id_of(value: object) -> str:
-    return value if isinstance(value, str) else f"{value!r:.24}"
+def id_of(value: Any) -> str:
+    """A name that is the same in every process: neither addresses nor the order of a set."""
+    if isinstance(value, str | int | float | bool | None | list | tuple | dict):
+        return str(value)[:30]
+    return value.__name__ if isinstance(value, type) else type(value).__name__
 
 
 @pytest.mark.parametrize(("name", "verb", "value"), CASES, ids=id_of)
@@ -149,7 +152,7 @@ def test_a_goal_names_its_classes_and_rates(given: dict[str, Any]) -> None:
         GoalRequest(**given)
 
 
-@pytest.mark.parametrize("goal", [Targeted, Targeted(1.5), Targeted([])], ids=str)  # type: ignore[arg-type]
+@pytest.mark.parametrize("goal", [Targeted, Targeted(1.5), Targeted([])], ids=id_of)  # type: ignore[arg-type]
 def test_a_goal_that_names_no_class_is_refused(goal: Any, run: str) -> None:
     for model, data in ((run, None), (classify, ROWS)):
         with pytest.raises(UsageError, match=r"Targeted|no class of"):
@@ -187,7 +190,7 @@ def test_parts_of_settings_are_of_their_kind(name: str) -> None:
         isthmus.attack(classify, "deepwordbug", ROWS, settings=isthmus.AttackSettings(**parts))
 
 
-@pytest.mark.parametrize("labels", [3, "ab", {"bad", "good"}, [1, 2]], ids=str)
+@pytest.mark.parametrize("labels", [3, "ab", {"bad", "good"}, [1, 2]], ids=id_of)
 def test_label_names_are_a_list_wherever_they_are_given(labels: Any, run: str) -> None:
     for function, source in ((isthmus.load_data, ROWS), (isthmus.load_victim, classify), (isthmus.load_model, run)):
         load: Callable[..., object] = function
