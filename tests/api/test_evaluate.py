@@ -56,6 +56,8 @@ def test_splits_one_several_or_all(run: str) -> None:
     several = evaluate(run, split=["dev", "test"], device="cpu")
     assert [len(part) for part in several.sets.values()] == [8, 8]
     assert several.sets.keys() == evaluate(run, split="dev,test", device="cpu").sets.keys()
+    # A split that is named twice counts once: twice as many texts would only seem to narrow the interval.
+    assert len(evaluate(run, split=["dev", "test", "dev"], device="cpu")) == len(several)
     every = evaluate(run, split="all", device="cpu")
     assert len(every.sets) == 3
     # The same of data at hand.

@@ -128,8 +128,9 @@ def _are_several(data: Any) -> bool:
 
 
 def _read_splits(given: Any) -> tuple[str, ...]:
+    """The names of splits, each once: one that is named twice must not count twice among the pooled results."""
     found = (given,) if isinstance(given, str) else tuple(given or ())
-    return tuple(part.strip() for name in found for part in str(name).split(",") if part.strip())
+    return tuple(dict.fromkeys(part.strip() for name in found for part in str(name).split(",") if part.strip()))
 
 
 def _pool(parts: Sequence[EvaluationResults | QuestionResults]) -> EvaluationResults | QuestionResults:
