@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from isthmus.core.types import Victim
 
 if TYPE_CHECKING:
     from isthmus.models.victims.classifier import InferencePrecision
+    from isthmus.verbs.attack.auxiliary_models import Companions, Names
 
 
 @dataclass(frozen=True)
@@ -29,5 +31,17 @@ class Models:
         model = Classifier.create("minilm", ("negative", "positive")).to(self.device).eval()
         return ClassifierVictim(model, self.precision)
 
-    def models(self, names: Any) -> dict[str, Any]:
-        return {}
+    def models(self, names: Names | None) -> dict[str, Any]:
+        """The auxiliary models of an attack; loaded once in a process, for warm-up and measurement alike."""
+        if names is None:
+            return {}
+        loaded: dict[str, Any] = _companions(self.device).of(names)
+        return loaded
+
+
+@functools.cache
+def _companions(device: str) -> Companions:
+    from isthmus.verbs.attack.auxiliary_models import Companions
+    from isthmus.verbs.observer import Observer
+
+    return Companions(device, Observer())
