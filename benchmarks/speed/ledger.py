@@ -158,10 +158,12 @@ def _gpu_rows(lines: Sequence[Line]) -> list[list[str]]:
 
 
 def _process_rows(lines: Sequence[Line]) -> list[list[str]]:
-    rows = [["processor", "precision", "texts", "processes, how they share the card", "queries/s"], ["---"] * 5]
+    head = ["processor", "attack", "precision", "texts", "processes, how they share the card", "queries/s"]
+    rows = [head, ["---"] * len(head)]
     for line in lines:
         rates = [line["rows"] / seconds for seconds in line["seconds"]]
-        rows.append([line["processor"], line["precision"], f"{line['n']:,}", line["side"], _spread(rates, 0)])
+        cells = [line["processor"], line["recipe"], line["precision"], f"{line['n']:,}", line["side"]]
+        rows.append([*cells, _spread(rates, 0)])
     return rows
 
 
