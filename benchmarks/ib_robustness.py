@@ -4,6 +4,7 @@
     python benchmarks/ib_robustness.py --data PACK --list                            the plan, and what is done
     python benchmarks/ib_robustness.py --data PACK --runs RUNS --results RESULTS --workers 12 --deadline 500 --stop 560
     python benchmarks/ib_robustness.py --data PACK --runs RUNS --only table1 "masking mnist*"   stages, or titles
+    python benchmarks/ib_robustness.py draw --out FIGURES                            Figures 1 to 4 from results/figures
 
 PACK holds mnist and cifar10: folders with train.npz and test.npz, or what `pack` wrote of them. A unit is one training
 with one seed and what one stage asks of the model (`proof/image_plan.py`). Each figure is a cell of
@@ -33,7 +34,7 @@ _MOST = 60 * 2**20
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("work", nargs="?", choices=("run", "pack"), default="run")
+    options.add_argument("work", nargs="?", choices=("run", "pack", "draw"), default="run")
     options.add_argument("--data", type=Path, help="folder with mnist and cifar10")
     options.add_argument("--runs", type=Path, default=Path("runs/ib_robustness"), help="folder of the trained models")
     options.add_argument("--results", type=Path, default=REPOSITORY / "results", help="folder of the ledger's files")
@@ -49,7 +50,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     options.add_argument("--limit", type=int, help="train on N images, for a quick look")
     options.add_argument("--epochs", type=int, help="train for N epochs, for a quick look")
     options.add_argument("--device", help="cuda or cpu")
-    options.add_argument("--out", type=Path, help="pack: where to write")
+    options.add_argument("--out", type=Path, help="pack, draw: where to write")
     options.add_argument("--mnist", type=Path, help="pack: folder with MNIST; by default the asset")
     options.add_argument("--cifar10", type=Path, help="pack: folder with CIFAR-10; by default the asset")
     options.add_argument("--train", type=int, default=20_000, help="pack: training images of CIFAR-10")
@@ -63,6 +64,9 @@ def main() -> None:
     try:
         if options.work == "pack":
             packed(options)
+            return
+        if options.work == "draw":
+            drawn(options)
             return
         place = place_of(options)
         units = [place.fitted(unit) for unit in wanted(plan(options.seeds), options.only)]
@@ -111,6 +115,16 @@ def packed(options: argparse.Namespace) -> None:
     print(f"{options.out}: {size / 2**20:.1f} MiB")
     if size > _MOST:
         sys.exit(f"more than {_MOST >> 20} MiB: take fewer images by --train")
+
+
+def drawn(options: argparse.Namespace) -> None:
+    """Draw the figures of the page from what the ledger keeps."""
+    from proof.image_figures import draw_figures
+
+    if options.out is None:
+        sys.exit("draw needs --out: the folder to write")
+    for line in draw_figures(options.results, options.out):
+        print(line)
 
 
 def asset(name: str) -> Path:

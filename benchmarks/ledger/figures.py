@@ -159,13 +159,15 @@ def _differences(
     )  # fmt: skip
     if corrected:
         unit += f"; p-values are corrected over the {len(corrected)} of the table (Holm)"
-    if any(change.detectable is not None and corrected[place] > _LEVEL for place, change in found.items()):
+    if any(change.detectable and corrected.get(place, 0.0) > _LEVEL for place, change in found.items()):
         unit += '. "Detectable": smallest detectable difference (80 % power)'
     return f"{unit}.\n\n{_markdown(lines)}\n"
 
 
 _LEVEL = 0.05
 """Above it a difference is not significant, and what could have been seen stands beside it."""
+_POWER = 0.8
+"""With which such a difference is found."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class _Change:
     text: str
     p: float
     seeds: int
-    detectable: float | None = None
+    detectable: str = ""
 
 
 def _told(change: _Change | None, p: float | None) -> str:
@@ -183,7 +185,7 @@ def _told(change: _Change | None, p: float | None) -> str:
         return "not yet run"
     if p is None:
         return change.text
-    seen = f", detectable {100 * change.detectable:.1f}" if change.detectable is not None and p > _LEVEL else ""
+    seen = f", detectable {change.detectable}" if change.detectable and p > _LEVEL else ""
     return f"{change.text}, p {'< 0.001' if p < 0.001 else f'{p:.3f}'}{seen}"
 
 
@@ -196,15 +198,18 @@ def _difference(spec: FigureSpec, ours: Sequence[Cell], theirs: Sequence[Cell]) 
         found = crossed_difference(right, their_right)
         change = found.difference
         text = f"{100 * change.estimate:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
-        return _Change(text, float(found.p_value), found.seeds, found.detectable)
+        return _Change(text, float(found.p_value), found.seeds, f"{100 * found.detectable:.1f}")
     values = np.array([[float(cell.summary[spec.value]) for cell in side] for side in (ours, theirs)])
     change_by_seed = values[0] - values[1]
-    text = _mean(list(change_by_seed), int(spec.choices.get("digits", "2")), sign="+")
-    if len(change_by_seed) < 2 or np.ptp(change_by_seed) == 0:
-        return _Change(text, float("nan"), len(change_by_seed))
-    from scipy.stats import ttest_rel
+    digits, seeds = int(spec.choices.get("digits", "2")), len(change_by_seed)
+    text = _mean(list(change_by_seed), digits, sign="+")
+    if seeds < 2 or np.ptp(change_by_seed) == 0:
+        return _Change(text, float("nan"), seeds)
+    from scipy.stats import t, ttest_rel
 
-    return _Change(text, float(ttest_rel(values[0], values[1]).pvalue), len(change_by_seed))
+    error = change_by_seed.std(ddof=1) / np.sqrt(seeds)
+    detectable = float(t.ppf(0.975, seeds - 1) + t.ppf(_POWER, seeds - 1)) * error
+    return _Change(text, float(ttest_rel(values[0], values[1]).pvalue), seeds, f"{detectable:.{digits}f}")
 
 
 def _markdown(lines: Sequence[Sequence[str]]) -> str:

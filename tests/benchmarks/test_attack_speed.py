@@ -93,6 +93,19 @@ def test_times_are_kept_by_processor_and_written_into_the_page(tmp_path: Path) -
     assert "Not yet run." in ledger.written(page.replace("cpu", "host"), lines)
 
 
+def test_what_was_measured_on_more_texts_stands_alone_in_the_table() -> None:
+    lines = []
+    for n, seconds in ((12, 5.0), (40, 9.0)):
+        for side, own in (("isthmus", seconds), ("textattack", 4 * seconds)):
+            record = Record(side, "bae", "fp32", n, cpu_s=own, rows=9 * n, processor="one")
+            lines.append(ledger.line_of("cpu", [record], n, 1))
+    lines.append({**lines[0], "processor": "other"})
+    table = ledger.table("cpu", lines)
+    assert table.count("| one | bae | 40 |") == 2
+    assert "| one | bae | 12 |" not in table
+    assert "| other | bae | 12 |" in table
+
+
 def test_cards_and_processes_have_tables_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "attack_speed.jsonl"
     for count in (4, 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from ledger import Cell, Key, Ledger
 from ledger.figures import FigureSpec, render_figures, written_figures
 from proof import image_units
 from proof.image_attacks import Given, MarginPGD, Outcome, attacked, united
+from proof.image_figures import draw_figures, every_figure
 from proof.image_pack import SUFFIX, first_of_each, pack, pack_folder, unpack, unpacked
 from proof.image_plan import STAGES, plan, wanted
 from proof.image_units import Book, ImagePlace, Wanted, asked, digest_of, ways_of
@@ -251,6 +253,35 @@ def test_a_difference_that_is_not_significant_says_what_could_have_been_seen() -
     assert "smallest detectable difference" in render_figures(FigureSpec.read(words), cells)
     far = [*made("ib", 0.99, 10.0), *made("ce", 0.01, 4.0)]
     assert "etectable" not in render_figures(FigureSpec.read(words), far)
+
+
+def test_so_does_a_difference_of_another_figure() -> None:
+    cells = [*made("ib", 0.6, 10.0), *made("ce", 0.55, 4.0)]
+    for place, change in enumerate((1.0, -1.0, 0.5)):
+        ours = cells[place]
+        cells[place] = dataclasses.replace(ours, summary={"rate_bits": cells[3 + place].summary["rate_bits"] + change})
+    words = "x rows=ib columns=pgd-0.1 value=rate_bits against=ib:ce"
+    # 1, -1, 0.5: standard error 0.6009; t(0.975, 2) + t(0.8, 2) = 4.3027 + 1.0607.
+    assert table(cells, words)[2][2].startswith("+0.17 (-2.42 to +2.75), p 0.8")
+    assert table(cells, words)[2][2].endswith(", detectable 3.22")
+    assert "smallest detectable difference" in render_figures(FigureSpec.read(words), cells)
+
+
+def test_figures_are_drawn_from_the_results_of_this_repository(tmp_path: Path) -> None:
+    lines = list(draw_figures(ROOT / "results", tmp_path))
+    drawn = {path.name for path in tmp_path.iterdir()}
+    page = (ROOT / "docs/results/ib-robustness.md").read_text(encoding="utf-8")
+    assert drawn == set(re.findall(r"images/(ib_figure_[^)]*)", page))
+    assert {Path(line).name for line in lines if line.endswith(".png")} == drawn
+    plots, told = every_figure(ROOT / "results")
+    assert [line for line in lines if not line.endswith(".png")] == told
+    # What the measure kept about its pairs is what is told of them.
+    kept = next(line for line in told if "gap and product" in line)
+    assert "r = -0.16 (-0.50 to +0.21), p 0.385, 30 pairs" in kept
+    (units,) = [plot for plot in plots if plot.name == "ib_figure_4_units"]
+    assert [series.labels.count("one class") for series in units.series] == [2, 1, 0]  # One label of two is shared.
+    with pytest.raises(DataError, match="no measurement"):
+        every_figure(tmp_path)
 
 
 def test_markers_of_figures_are_written_and_the_rest_stays(tmp_path: Path) -> None:
