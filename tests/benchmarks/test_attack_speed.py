@@ -119,7 +119,7 @@ def test_cards_and_processes_have_tables_of_their_own(tmp_path: Path) -> None:
         ledger.add(path, [ledger.line_of("gpu", [record], None, 1)])
     lines = ledger.read(path)
     _, _, one, four = ledger.table("processes", lines).splitlines()
-    assert one == "| card | bf16 | 9 | 1, time slices | 300 (200–600) |"
+    assert one == "| card | deepwordbug | bf16 | 9 | 1, time slices | 300 (200–600) |"
     assert "| 4, time slices |" in four
     _, _, ours, raw = ledger.table("gpu", lines).splitlines()
     assert ours.endswith("| isthmus | 600 | 0 | 300 | 25% |")
