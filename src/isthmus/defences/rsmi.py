@@ -206,7 +206,6 @@ class RSMI(Defence):
             assert gradient is not None
             chosen = masking.most_salient(gradient.norm(dim=-1), words, self.masked)
         else:
-            bits = torch.empty(len(ids), dtype=torch.int64, device=ids.device)
-            keys = bits.random_(generator=batch.stream(f"{self.name} masks"))
+            keys = batch.draws(f"{self.name} masks").draw("bits", ids.shape[:1], ids.device, torch.int64)
             chosen = masking.draw_from_all(words, keys, self.masked)
         return masking.flags(chosen, ids.shape[1])

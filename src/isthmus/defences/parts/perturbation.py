@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from isthmus.arithmetic.randomness import BatchStream
     from isthmus.models import Classifier
 
 
@@ -100,7 +101,7 @@ class Climb:
         self.mask = valid(batch).to(self.words.dtype)
         self.unit = mean_norm(self.words.detach(), self.mask) if ascent.scale == "relative" else None
         magnitude = 0.0 if still else ascent.lengths.start
-        delta = start(self.words.detach(), self.mask, magnitude, batch.stream(ascent.name))
+        delta = start(self.words.detach(), self.mask, magnitude, batch.draws(ascent.name))
         self.delta = (delta if self.unit is None else delta * self.unit).requires_grad_()
         self._fresh = True
         self._waiting: Tensor | None = None
@@ -141,13 +142,15 @@ class Climb:
         return length if self.unit is None else length * self.unit
 
 
-def start(like: Tensor, mask: Tensor, magnitude: float, stream: torch.Generator) -> Tensor:
+def start(like: Tensor, mask: Tensor, magnitude: float, stream: torch.Generator | BatchStream) -> Tensor:
     """The initial perturbation, in the shape of the embeddings."""
     import torch
 
+    from isthmus.arithmetic.randomness import draw_from
+
     if magnitude == 0:
         return torch.zeros_like(like)
-    noise = 2 * torch.rand(like.shape, generator=stream, device=like.device, dtype=like.dtype) - 1
+    noise = 2 * draw_from(stream, "uniform", like.shape, like.device, like.dtype) - 1
     return noise * mask * (magnitude / (mask.sum(dim=(1, 2), keepdim=True) * like.shape[-1]).sqrt())
 
 
@@ -185,7 +188,11 @@ def valid(batch: Batch) -> Tensor:
 
 
 class Dice:
-    """The states of all random streams of a forward pass, so that another pass can draw the same."""
+    """The states of all random streams of a forward pass, so that another pass can draw the same.
+
+    While a step is recorded (`training/captured.py`) the state of a GPU's stream is a place in the recording: torch
+    counts it from where the recording begins, and a replay starts it where the stream then is.
+    """
 
     def __init__(self, model: Classifier) -> None:
         import torch
