@@ -146,6 +146,11 @@ class InfoBERT(Ascent):
 
                 model.companions["auxiliary"] = AuxiliaryGaussian(model.table.embedding_dim, local).to(model.device)
 
+    @property
+    def is_steady(self) -> bool:
+        """True: every step is the same work."""
+        return True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Yield once per step of the climb; once in all without an adversary."""
         import torch

@@ -110,6 +110,11 @@ class RSMI(Defence):
         return True
 
     @property
+    def is_steady(self) -> bool:
+        """True: every step is the same work."""
+        return True
+
+    @property
     def off(self) -> bool:
         """Whether it is plain training."""
         return self.sigma == 0 and not self._masks and self.beta == 0
