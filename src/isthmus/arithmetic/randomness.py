@@ -214,7 +214,7 @@ Tap = Callable[[BatchDraw], Tensor | None]
 class BatchStream:
     """A stream of one batch, whose draws can be told to a `tap`, or taken from it, as those of a model's streams can.
 
-    It begins anew at every draw: a second one under the same name gives the same numbers.
+    It starts again at every draw: a second one under the same name gives the same numbers.
     """
 
     name: str
