@@ -1,7 +1,11 @@
 """Milliseconds of an optimiser step as `train` takes it, and what each switch of the loop gives on this device.
 
-    python benchmarks/train_steps.py --device cuda                       about half a minute on an H200
+    python benchmarks/train_steps.py --device cuda                       about a minute on an H200
+    python benchmarks/train_steps.py --device cuda --only "standard;freelb, 3 steps;smart"
     python benchmarks/train_steps.py --device cpu --tiny --batches 12    what the host adds, with next to no arithmetic
+
+Of every defence: its ordinary steps with all other switches on, and its recorded ones, with how many were replayed.
+Where a recording is refused a note says why and where in the code; a row that fails says so, and the next one follows.
 
 Texts of random words, as long as SST-2's (4 to 60 tokens), batches of 32, two epochs: the first warms up, the second is
 measured between its first step and its last, the device waited for at both ends; on a CPU time is processor time.
@@ -14,12 +18,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -42,9 +49,14 @@ those before it."""
 ROWS: dict[str, Defence] = {
     "freelb, 3 steps": defences.FreeLB(steps=3),
     "smart": defences.SMART(),
-    "vib": defences.VIB(),
-    "infobert": defences.InfoBERT(),
+    "alum": defences.ALUM(),
     "rsmi": defences.RSMI(),
+    "infobert": defences.InfoBERT(),
+    "infobert, freelb": defences.InfoBERT(adversary="freelb"),
+    "pgd, 3 steps": defences.PGD(steps=3),
+    "rdrop": defences.RDrop(),
+    "freelbpp, 10 steps": defences.FreeLBpp(),
+    "vib": defences.VIB(),
 }
 
 
@@ -58,12 +70,35 @@ def switched(on: tuple[str, ...]) -> Iterator[None]:
 
         if "attention" not in on:
             for place in (fit, resident):
-                switch(place, "unplanned_attention", lambda device: contextlib.nullcontext())
+                switch(place, "avoid_planned_attention", lambda device: contextlib.nullcontext())
         if "blocks" not in on:
             switch(encoded, "BLOCK", 1)
         switch(lean, "is_lean", lambda device, start: "lean" in on)
         switch(captured, "ENABLED", "recorded" in on)
+        switch(captured, "_first_line", where_and_what)
         yield
+
+
+def where_and_what(error: BaseException) -> str:
+    """The first line of an error, and the line of isthmus that it came from."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if "isthmus" in frame.filename]
+    place = f", {own[-1].filename.rpartition('isthmus/')[2]}:{own[-1].lineno}: {own[-1].line}" if own else ""
+    return f"{type(error).__name__}: {lines[0]}{place}"
+
+
+@contextlib.contextmanager
+def counting_replays() -> Iterator[list[int]]:
+    """Inside, the number of rows of every replayed step is listed."""
+    replayed: list[int] = []
+    usual = captured.RecordedSteps._replay
+
+    def replay(self: Any, recording: Any, rows: Any, rates: Any) -> Any:
+        replayed.append(len(rows))
+        return usual(self, recording, rows, rates)
+
+    with mock.patch.object(captured.RecordedSteps, "_replay", replay):
+        yield replayed
 
 
 @dataclass
@@ -93,7 +128,7 @@ class Clock:
 
     def on_note(self, message: str) -> None:
         if "all steps are done" not in message:
-            print(f"  note: {message}", file=sys.stderr)
+            print(f"  note: {message}", flush=True)
 
     @property
     def milliseconds(self) -> float:
@@ -184,8 +219,18 @@ def main() -> None:
     options = arguments()
     started = time.perf_counter()
 
-    def say(row: str, what: str, value: float) -> None:
-        print(f"{row:18} {what:34} {value:8.2f} ms a step   ({time.perf_counter() - started:5.1f} s)", flush=True)
+    def say(row: str, what: str, measured: Callable[[], float]) -> float:
+        with counting_replays() as replayed:
+            try:
+                value = measured()
+            except Exception:
+                print(f"{row:18} {what:34} failed:", flush=True)
+                traceback.print_exc(file=sys.stdout)
+                return math.nan
+        count = f", {len(replayed)} replayed" if replayed else ""
+        spent = time.perf_counter() - started
+        print(f"{row:18} {what:34} {value:8.2f} ms a step   ({spent:5.1f} s{count})", flush=True)
+        return value
 
     only = None if options.only is None else {name.strip() for name in options.only.split(";")}
 
@@ -194,20 +239,24 @@ def main() -> None:
 
     measure(defences.Standard(), SWITCHES, argparse.Namespace(**{**vars(options), "batches": 4}))  # imports, kernels
     if wanted("standard"):
-        say("standard", "Trainer", measure(defences.Standard(), (), options))
+        say("standard", "Trainer", lambda: measure(defences.Standard(), (), options))
         for number, switch in enumerate(SWITCHES, 1):
-            say("standard", f"+ {switch}", measure(defences.Standard(), SWITCHES[:number], options))
+            say("standard", f"+ {switch}", partial(measure, defences.Standard(), SWITCHES[:number], options))
     for name, defence in ROWS.items():
         if wanted(name):
-            say(name, "all switches", measure(defence, SWITCHES, options))
+            say(name, "ordinary steps", partial(measure, defence, SWITCHES[:-1], options))
+            say(name, "+ recorded", partial(measure, defence, SWITCHES, options))
     if wanted("images"):
-        say("vib on images", "ordinary steps", measure_images(SWITCHES[:-1], options))
-        recorded = measure_images(SWITCHES, options)
-        say("vib on images", "+ recorded", recorded)
+        say("vib on images", "ordinary steps", lambda: measure_images(SWITCHES[:-1], options))
+        recorded = say("vib on images", "+ recorded", lambda: measure_images(SWITCHES, options))
         print(f"{'':18} 120,000 such steps take {recorded * 120:.0f} s without their evaluations")
     if wanted("whole"):
-        say("standard, whole", "Trainer, folder", measure(defences.Standard(), (), options, kept=True))
-        say("standard, whole", "all switches, folder", measure(defences.Standard(), SWITCHES, options, kept=True))
+        say("standard, whole", "Trainer, folder", lambda: measure(defences.Standard(), (), options, kept=True))
+        say(
+            "standard, whole",
+            "all switches, folder",
+            lambda: measure(defences.Standard(), SWITCHES, options, kept=True),
+        )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from isthmus import defences
 from isthmus.core.errors import UsageError
 from isthmus.defences import Batch
 from isthmus.defences.alum import both_ways
-from isthmus.defences.parts.perturbation import Dice, keep_within, start
+from isthmus.defences.parts.perturbation import Climb, Dice, keep_within, start
 from isthmus.defences.parts.smoothness import kl, symmetric_kl
 
 
@@ -138,6 +140,22 @@ def test_dice_repeat_and_end_where_one_pass_ends() -> None:
     dice.restore()
     assert torch.equal(model(**batch.inputs).logits, first)
     assert torch.equal(torch.rand(1), after_one)
+
+
+@pytest.mark.parametrize("defence", [defences.FreeLB(steps=3), defences.PGD(steps=2)], ids=str)
+def test_a_step_leaves_nothing_behind(defence: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[weakref.ref[Climb]] = []
+    usual = Climb.__init__
+
+    def note(self: Climb, *given: Any, **named: Any) -> None:
+        begun.append(weakref.ref(self))
+        usual(self, *given, **named)
+
+    monkeypatch.setattr(Climb, "__init__", note)
+    model = toys.classifier().train()
+    gradients(defence, model, batch_of(model))
+    gc.collect()
+    assert [climb() for climb in begun] == [None]
 
 
 def test_pgd_trains_at_a_worse_place_and_mixes_with_the_clean_one() -> None:

@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 import torch
 import training_toys as toys
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from isthmus import defences
-from isthmus.arithmetic.randomness import Stream
+from isthmus.arithmetic.randomness import Stream, draw_from
 from isthmus.core import progress as work
 from isthmus.core.types import Output
 from isthmus.defences import Batch, Defence, Terms
 from isthmus.models.bottleneck import GaussianBottleneck
 from isthmus.models.gaussian_noise import GaussianNoise
+from isthmus.models.slots import Noise
 from isthmus.training import captured
-from isthmus.training.captured import RecordedSteps
+from isthmus.training.captured import RecordedSteps, StepDraws
 
 GPU = torch.device("cuda")
 RATE = 2.0**-7
@@ -30,6 +32,14 @@ class Counts(defences.Standard):
         yield from super().losses(model, batch)
 
 
+@dataclass(frozen=True)
+class Climbs(defences.FreeLB):
+    """The same on a defence of several passes."""
+
+    def losses(self, model, batch):
+        yield from super().losses(model, batch)
+
+
 @pytest.mark.parametrize(
     ("defence", "steady"),
     [
@@ -38,12 +48,18 @@ class Counts(defences.Standard):
         (defences.VUB(), True),
         (defences.LabelSmoothing(), True),
         (defences.ConfidencePenalty(), True),
-        (defences.VIB(adversary="freelb"), False),
-        (defences.FreeLB(), False),
-        (defences.SMART(), False),
-        (defences.InfoBERT(), False),
-        (defences.RSMI(), False),
+        (defences.VIB(adversary="freelb"), True),
+        (defences.FreeLB(), True),
+        (defences.FreeLBpp(), True),
+        (defences.PGD(), True),
+        (defences.SMART(), True),
+        (defences.ALUM(), True),
+        (defences.RDrop(), True),
+        (defences.InfoBERT(), True),
+        (defences.RSMI(), True),
+        (defences.FLAT(), False),
         (Counts(), False),
+        (Climbs(), False),
     ],
     ids=lambda value: str(value)[:24],
 )
@@ -54,9 +70,18 @@ def test_which_defences_are_recorded(defence, steady):
     assert not captured.is_recordable(model, defence, GPU, 2)
 
 
+class OtherNoise(Noise):
+    """Nobody knows what it does."""
+
+    def __init__(self, sigma, layers):
+        super().__init__()
+        self.layers = layers
+
+
 def test_which_models_are_recorded():
     assert captured.has_steady_passes(toys.classifier().fill(bottleneck=GaussianBottleneck(16, 4)))
-    assert not captured.has_steady_passes(toys.classifier().fill(noise=GaussianNoise(0.1, (0,))))
+    assert captured.has_steady_passes(toys.classifier().fill(noise=GaussianNoise(0.1, (0,))))
+    assert not captured.has_steady_passes(toys.classifier().fill(noise=OtherNoise(0.1, (0,))))
     assert not captured.has_steady_passes(torch.nn.Linear(2, 2))
     unknown: Any = toys.classifier()
     unknown.backbone.model.config.model_type = "other"
@@ -79,7 +104,8 @@ def test_steps_under_a_gradient_attack_are_recorded_where_it_draws_nothing():
     assert not recorded("pgd")
     assert not recorded("fgsm,bim")
     assert not recorded("cw")
-    assert not recorded(base="rdrop")
+    assert recorded(base="rdrop")
+    assert not recorded(base="gaussian_noise")
     mean, drawn = (ImageClassifier.create("mlp", task) for _ in range(2))
     mean.fill(bottleneck=GaussianBottleneck(mean.pooled_size, 4))
     drawn.fill(bottleneck=GaussianBottleneck(drawn.pooled_size, 4, inference="sample"))
@@ -95,14 +121,162 @@ def test_a_stream_hands_out_what_it_would_have_drawn():
     told.listener = heard.append
     assert all(map(torch.equal, expected, [told.normal(like), told.uniform(like), told.normal(like)]))
     assert [draw.kind for draw in heard] == ["normal", "uniform", "normal"]
-    places = [(draw.__class__(fed, draw.kind, draw.shape, draw.dtype), torch.zeros(3, 5)) for draw in heard]
-    for draw, place in places:
-        draw.fill(place)
-    with captured._handing_out([fed], places):
+    batch, draws = Batch({}, torch.zeros(3)), StepDraws([fed])
+    with draws.noting(batch):
+        assert all(map(torch.equal, expected, [fed.normal(like), fed.uniform(like), fed.normal(like)]))
+    fed.count = 0
+    draws.make_places(like.device)
+    draws.fill(seed=0)
+    with draws.handing_out(batch):
         assert all(map(torch.equal, expected, [fed.normal(like), fed.uniform(like), fed.normal(like)]))
         with pytest.raises(RuntimeError, match="something else"):
             fed.normal(like)
     assert fed.count == plain.count
+
+
+def test_a_stream_that_is_set_back_hands_out_the_same_again():
+    like, fed = torch.zeros(3, 5), Stream("noise", 7)
+
+    def twice():
+        first, begun = fed.normal(like), fed.count
+        again = [fed.uniform(like)]
+        fed.count = begun
+        again.append(fed.uniform(like))
+        return first, *again
+
+    batch, draws = Batch({}, torch.zeros(3)), StepDraws([fed])
+    with draws.noting(batch):
+        twice()
+    draws.make_places(like.device)
+    expected, fed.count = twice(), 2
+    draws.fill(seed=0)
+    assert fed.count == 4
+    with draws.handing_out(batch):
+        assert all(map(torch.equal, expected, twice()))
+    assert fed.count == 4
+
+
+def test_a_batch_hands_out_what_it_would_have_drawn():
+    device, words, numbers = torch.device("cpu"), torch.Size([3, 5]), torch.Size([3])
+
+    def three(batch):
+        normal = batch.draws("a").draw("normal", words, device, torch.float32)
+        bits = batch.draws("b").draw("bits", numbers, device, torch.int64)
+        return normal, bits, draw_from(batch.draws("a"), "uniform", words, device)
+
+    batch, draws = Batch({}, torch.zeros(3), seed=1), StepDraws([])
+    with draws.noting(batch):
+        noted = three(batch)
+    assert torch.equal(noted[0], torch.randn(words, generator=batch.stream("a")))
+    assert torch.equal(noted[1], torch.empty(numbers, dtype=torch.int64).random_(generator=batch.stream("b")))
+    assert torch.equal(noted[2], torch.rand(words, generator=batch.stream("a")))
+    draws.make_places(device)
+    draws.fill(seed=2)
+    with draws.handing_out(batch):
+        handed = three(batch)
+        with pytest.raises(RuntimeError, match="a drew something else"):
+            three(batch)
+    assert not torch.equal(handed[0], noted[0])
+    assert all(map(torch.equal, handed, three(Batch({}, torch.zeros(3), seed=2))))
+
+
+# Steps that ask the host for nothing: on torch's device without memory there is no number to look at.
+
+REFUSED = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2", "unique_dim"}
+
+
+class Refusing(TorchDispatchMode):
+    """Raises where an operation would wait for the device, or copies from the host."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.name().partition("::")[2].partition(".")[0]
+        if name in REFUSED:
+            raise RuntimeError(f"{name} waits for the device")
+        found = func(*args, **(kwargs or {}))
+        if name in ("_to_copy", "copy_", "lift_fresh"):
+            devices = {each.device for each in (*args, found) if isinstance(each, torch.Tensor)}
+            if len(devices) > 1:
+                raise RuntimeError(f"{name} copies between {devices}")
+        return found
+
+
+def one_step(defence, monkeypatch, model=None):
+    """Walk one step where there are no numbers; the number of draws."""
+    model = model or toys.classifier()
+    defence.prepare(model, toys.splits()["train"])
+    model.to("meta").train()
+    assert captured.is_recordable(model, defence, GPU, 1)
+    ids = torch.zeros(8, 16, dtype=torch.int64, device="meta")
+    batch = Batch({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, ids[:, 0])
+    drawn = []
+
+    def hand_out(draw):
+        drawn.append(draw)
+        return torch.empty(draw.shape, dtype=draw.dtype, device="meta")
+
+    for module in model.modules():
+        if isinstance(module, Stream):
+            module.source = hand_out
+    batch.tap = hand_out
+    # As on a GPU, where the mask is made in its final form and is not looked at.
+    monkeypatch.setattr(
+        "isthmus.models.backbones.attention_mask",
+        lambda _, mask: mask[:, None, None, :].bool().expand(-1, 1, mask.shape[1], -1),
+    )
+    monkeypatch.setattr(torch, "autocast", lambda *given, **named: contextlib.nullcontext())
+    with Refusing():
+        for terms in defence.losses(model, batch):
+            torch.autograd.backward(terms.total(), retain_graph=terms.retain_graph)
+    return len(drawn)
+
+
+SEVERAL_PASSES = [
+    (defences.FreeLB(steps=3), 1),
+    (defences.FreeLBpp(steps=2, max_norm=1.0), 1),
+    (defences.PGD(steps=2), 1),
+    (defences.SMART(), 1),
+    (defences.SMART(steps=2, mode="released", proximal=0), 1),
+    (defences.SMART(strength=0), 0),
+    (defences.ALUM(), 1),
+    (defences.ALUM(mode="paper"), 1),
+    (defences.RDrop(), 0),
+    (defences.RSMI(), 4),
+    (defences.RSMI(masking="random", mode="released"), 5),
+    (defences.RSMI(sigma=0), 0),
+    (defences.InfoBERT(), 2),
+    (defences.InfoBERT(mode="paper", features="global"), 1),
+    (defences.InfoBERT(adversary="freelb", steps=2), 5),
+    (defences.InfoBERT(adversary="pgd", mode="paper"), 2),
+    (defences.InfoBERT(p_t_given_x="auxiliary"), 2),
+    (defences.VIB(latent=4, adversary="freelb", steps=2), 3),
+    (defences.VUB(latent=4, adversary="pgd", steps=2), 4),
+]
+
+
+@pytest.mark.parametrize(("defence", "draws"), SEVERAL_PASSES, ids=lambda value: str(value)[:60])
+def test_a_step_asks_the_host_for_nothing(defence, draws, monkeypatch):
+    assert one_step(defence, monkeypatch) == draws
+
+
+@dataclass(frozen=True)
+class Looks(defences.Standard):
+    """Looks at a number, or copies one from the host."""
+
+    copies: bool = False
+    is_steady = True
+
+    def losses(self, model, batch):
+        for terms in super().losses(model, batch):
+            if self.copies:
+                yield Terms({"cross_entropy": terms.total() * torch.tensor([2.0]).to(batch.labels.device).sum()})
+            elif terms.total() > 0:
+                yield terms
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_a_look_at_a_number_is_noticed(copies, monkeypatch):
+    with pytest.raises(RuntimeError):
+        one_step(Looks(copies=copies), monkeypatch)
 
 
 # A training on the CPU whose recordings are played by a stand-in for the graph.
@@ -130,7 +304,7 @@ class Player:
     make: Any
     rows: torch.Tensor
     values: torch.Tensor
-    places: list
+    draws: StepDraws
     wrong: float = 0.0
     played: int = 0
 
@@ -138,8 +312,9 @@ class Player:
         self.played += 1
         steps = self.steps
         steps.optimizer.zero_grad()
-        with captured._handing_out(steps._streams, self.places):
-            _, terms, norm = steps._walk(self.make(self.rows))
+        batch = self.make(self.rows)
+        with self.draws.handing_out(batch):
+            _, terms, norm = steps._walk(batch)
         for group, rate in zip(steps.optimizer.param_groups, steps._rates, strict=True):
             group["lr"] = float(rate)
         steps.optimizer.step()
@@ -168,21 +343,30 @@ def notes(monkeypatch):
     return told
 
 
-def walked(monkeypatch, *, records, record=None, defence=None, steps=24):
+def walked(monkeypatch, *, records, record=None, defence=None, steps=24, texts=False):
     """Weights, terms and norms after steps over two shapes of batches, and the players of their recordings."""
     torch.manual_seed(0)
-    model: Any = Network().train()
+    labels = torch.arange(60) % 2
+    defence = defence or defences.Standard()
+    model: Any = toys.classifier() if texts else Network()
     players: list[Any] = []
+    if texts:
+        defence.prepare(model, toys.splits()["train"])
+        data = torch.randint(5, len(model.tokenizer), (60, 12))
+        data[:, 0] = 2
+        there = torch.arange(12) < torch.randint(3, 13, (60, 1))
+    else:
+        data = torch.randn(60, 6)
+    model.train()
     model.refuses = False
-    optimizer = torch.optim.Adam(model.parameters(), lr=RATE, fused=True)
-    data, labels = torch.randn(60, 6), torch.arange(60) % 2
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=RATE, fused=True)
 
     def make(rows):
-        return Batch({"vectors": data[rows]}, labels[rows])
+        if not texts:
+            return Batch({"vectors": data[rows]}, labels[rows])
+        return Batch({"input_ids": data[rows], "attention_mask": there[rows].long()}, labels[rows])
 
-    taker = RecordedSteps(
-        model, defence or defences.Standard(), optimizer, contextlib.nullcontext, 1.0, data.device, records
-    )
+    taker = RecordedSteps(model, defence, optimizer, contextlib.nullcontext, 1.0, data.device, records)
 
     @contextlib.contextmanager
     def refusing():
@@ -194,17 +378,18 @@ def walked(monkeypatch, *, records, record=None, defence=None, steps=24):
 
     def play(self, rows, make, draws, wrong=0.0):
         self._rates, self._rates_set = [torch.zeros(())], [-1.0]
-        places = [(draw, torch.zeros(draw.shape)) for draw in draws]
-        player = Player(self, make, rows.clone(), torch.zeros(2), places, wrong)
+        draws.make_places(rows.device)
+        names = taken[-1][0]
+        player = Player(self, make, rows.clone(), torch.zeros(len(names) + 1), draws, wrong)
         players.append(player)
-        return captured._Recording(player, player.rows, ("cross_entropy",), player.values, places)
+        return captured._Recording(player, player.rows, names, player.values, draws)
 
     monkeypatch.setattr(captured, "_refusing_waits", refusing)
     monkeypatch.setattr(RecordedSteps, "_record", lambda *arguments: (record or play)(*arguments))
     taken = []
     for number in range(steps):
         rows = torch.randperm(60, generator=torch.Generator().manual_seed(number))[: 10 if number % 3 else 6]
-        step = taker.take(len(rows), rows, make, [RATE / 2 ** (number // 8)])
+        step = taker.take(len(rows), rows, make, [RATE / 2 ** (number // 8)], seed=1000 + number)
         taken.append((step.names, step.terms.tolist(), float(step.norm)))
     return toys.weights(model), taken, players, taker, play
 
@@ -218,6 +403,29 @@ def test_recorded_steps_are_the_ordinary_ones(monkeypatch, notes):
     assert [player.played for player in players] == [16 - 2, 8 - 2]
     assert taker.records
     assert notes == []
+
+
+@pytest.mark.parametrize("defence", [each for each, _ in SEVERAL_PASSES], ids=lambda value: str(value)[:60])
+def test_recorded_steps_of_several_passes_are_the_ordinary_ones(defence, monkeypatch, notes):
+    weights, taken, _, _, _ = walked(monkeypatch, records=False, defence=defence, steps=10, texts=True)
+    own, also, players, _, _ = walked(monkeypatch, records=True, defence=defence, steps=10, texts=True)
+    assert also == taken
+    assert toys.same_bits(own, weights)
+    assert [player.played for player in players] == [6 - 2, 4 - 2]
+    assert notes == []
+
+
+def test_what_the_losses_move_besides_the_weights_is_put_back(monkeypatch, notes):
+    def fails(self, rows, make, draws):
+        for _ in self.defence.losses(self.model, make(rows)):
+            raise RuntimeError("capture failed")
+
+    for defence in (defences.SMART(momentum=0.5), defences.InfoBERT(p_t_given_x="auxiliary")):
+        weights, taken, _, _, _ = walked(monkeypatch, records=False, defence=defence, steps=6, texts=True)
+        own, also, _, taker, _ = walked(monkeypatch, records=True, record=fails, defence=defence, steps=6, texts=True)
+        assert also == taken
+        assert toys.same_bits(own, weights)
+        assert not taker.records
 
 
 def test_a_recording_that_cannot_be_made_is_noted_and_the_training_goes_on(monkeypatch, notes):

@@ -94,6 +94,74 @@ def test_recorded_steps_go_the_way_of_ordinary_ones(
     assert np.allclose(losses(tmp_path / "ordinary"), losses(tmp_path / "recorded"), **loose)
 
 
+OF_SEVERAL_PASSES = [
+    defences.FreeLB(steps=3),
+    defences.FreeLBpp(steps=3),
+    defences.PGD(steps=2),
+    defences.SMART(),
+    defences.ALUM(),
+    defences.RDrop(),
+    defences.RSMI(),
+    defences.RSMI(masking="random"),
+    defences.InfoBERT(),
+    defences.InfoBERT(adversary="freelb", p_t_given_x="auxiliary"),
+    defences.VIB(latent=4, adversary="freelb"),
+]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("defence", OF_SEVERAL_PASSES, ids=str)
+def test_recorded_steps_of_several_passes_go_the_way_of_ordinary_ones(
+    defence: Defence,
+    precision: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    notes: list[str],
+    replays: list[int],
+) -> None:
+    # Dropout, so that masks that the passes do not share would show.
+    settings = replace(SETTINGS, precision=precision)
+    for name, enabled in (("ordinary", False), ("recorded", True)):
+        monkeypatch.setattr(captured, "ENABLED", enabled)
+        fitted(tmp_path / name, defence, dropout=0.3, settings=settings)
+    assert notes == []
+    assert len(replays) > 20
+    loose = {"rtol": 5e-2, "atol": 2e-2} if precision == "bf16" else {"rtol": 2e-3, "atol": 1e-4}
+    assert np.allclose(losses(tmp_path / "ordinary"), losses(tmp_path / "recorded"), **loose)
+
+
+@pytest.mark.parametrize("kind", ["dropout", "generator"])
+def test_a_recording_sets_the_stream_of_dropout_back(kind: str) -> None:
+    # What passes that share their masks rely on, of torch alone.
+    ones, device = torch.ones(1000, device="cuda"), torch.device("cuda")
+
+    def draw() -> torch.Tensor:
+        if kind == "dropout":
+            return torch.nn.functional.dropout(ones, 0.5)
+        return torch.empty_like(ones).uniform_()
+
+    def three() -> torch.Tensor:
+        state = torch.cuda.get_rng_state(device)
+        first, _ = draw(), draw()
+        torch.cuda.set_rng_state(state, device)
+        return torch.stack([first, draw(), draw()])
+
+    with captured.own_stream(device, True):
+        three()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(device)):
+            found = three()
+        for seed in (1, 2):
+            torch.cuda.manual_seed(seed)
+            expected, state = three(), torch.cuda.get_rng_state(device)
+            torch.cuda.manual_seed(seed)
+            graph.replay()
+            assert torch.equal(found, expected)
+            assert torch.equal(found[0], found[1])
+            assert not torch.equal(found[1], found[2])
+            assert torch.equal(torch.cuda.get_rng_state(device), state)
+
+
 class Stops(Exception):
     """Ends a training."""
 

@@ -161,12 +161,15 @@ def _draw_at_once(keys: Tensor, count: int, stream: int) -> Tensor | None:
     return pairs.view(torch.float32).view(len(keys), count, 2)  # each int64 is two float32
 
 
+Kind = Literal["normal", "uniform", "bits"]
+
+
 @dataclass(frozen=True, eq=False)
 class Draw:
     """A request to a stream without row keys."""
 
     stream: Stream
-    kind: Literal["normal", "uniform"]
+    kind: Kind
     shape: torch.Size
     dtype: torch.dtype
 
@@ -179,10 +182,69 @@ class Draw:
     def _parts(self) -> tuple[int, str, torch.Size, torch.dtype]:
         return id(self.stream), self.kind, self.shape, self.dtype
 
+    @property
+    def name(self) -> str:
+        """The name of its stream."""
+        return self.stream.name
+
     def fill(self, place: Tensor) -> Tensor:
         """Draw into `place` what the stream would return next."""
-        generator = self.stream._next(place.device)
-        return place.normal_(generator=generator) if self.kind == "normal" else place.uniform_(generator=generator)
+        return _fill(place, self.kind, self.stream._next(place.device))
+
+
+@dataclass(frozen=True)
+class BatchDraw:
+    """A request to a stream of one batch, which depends on the seed of the batch and the name alone."""
+
+    name: str
+    kind: Kind
+    shape: torch.Size
+    dtype: torch.dtype
+
+    def fill(self, place: Tensor, seed: int) -> Tensor:
+        """Draw into `place` what a batch of this seed draws."""
+        return _fill(place, self.kind, torch.Generator(place.device).manual_seed(derive(seed, self.name) >> 1))
+
+
+Tap = Callable[[BatchDraw], Tensor | None]
+"""Hears of a draw, and may hand out a tensor that somebody else fills; None: it is drawn."""
+
+
+@dataclass(frozen=True)
+class BatchStream:
+    """A stream of one batch, whose draws can be told to a `tap`, or taken from it, as those of a model's streams can.
+
+    It starts again at every draw: a second one under the same name gives the same numbers.
+    """
+
+    name: str
+    seed: int
+    tap: Tap | None = None
+
+    def draw(self, kind: Kind, shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Draws of this shape on this device."""
+        asked = BatchDraw(self.name, kind, torch.Size(shape), dtype)
+        given = None if self.tap is None else self.tap(asked)
+        return asked.fill(torch.empty(asked.shape, device=device, dtype=dtype), self.seed) if given is None else given
+
+
+def draw_from(
+    stream: torch.Generator | BatchStream,
+    kind: Kind,
+    shape: Sequence[int],
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Draws from a generator of torch, or from a stream of a batch; of the same seed they are the same."""
+    if isinstance(stream, BatchStream):
+        return stream.draw(kind, shape, device, dtype)
+    return _fill(torch.empty(torch.Size(shape), device=device, dtype=dtype), kind, stream)
+
+
+def _fill(place: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
+    if kind == "normal":
+        return place.normal_(generator=generator)
+    return place.uniform_(generator=generator) if kind == "uniform" else place.random_(generator=generator)
 
 
 class Stream(nn.Module):

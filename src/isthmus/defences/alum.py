@@ -43,6 +43,11 @@ class ALUM(Smoothness):
 
     takes_objective = True
 
+    @property
+    def is_steady(self) -> bool:
+        """True: every step is the same work."""
+        return True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Two terms from two passes: the cross-entropy and the divergence."""
         if self.strength == 0:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from isthmus.arithmetic.randomness import BatchStream, Tap
     from isthmus.data import Dataset
     from isthmus.models import Classifier
 
@@ -81,6 +82,8 @@ class Batch:
     """True while terms are differentiated only to be compared: nothing of it reaches the weights."""
     objective: Objective | None = None
     """What one pass costs, where other defences of a composition have a say in it; None: its cross-entropy."""
+    tap: Tap | None = None
+    """Who hears of the draws from `draws`, and may hand them out; None: nobody."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -94,6 +97,12 @@ class Batch:
         import torch
 
         return torch.Generator(self.labels.device).manual_seed(derive(self.seed, name) >> 1)
+
+    def draws(self, name: str) -> BatchStream:
+        """The same stream for one draw in a step that may be recorded (`Defence.is_steady`)."""
+        from isthmus.arithmetic.randomness import BatchStream
+
+        return BatchStream(name, self.seed, self.tap)
 
 
 Objective = Callable[["Classifier", Output, Batch], "dict[str, Tensor]"]
@@ -217,8 +226,9 @@ class Defence:
     def is_steady(self) -> bool:
         """Whether every step is the same work on the device, so that a GPU may record and replay it.
 
-        That is: no look at a number, no draw but those of the model's own streams and layers, nothing taken from the
-        batch but inputs and labels.
+        That is: no look at a number, no shape that depends on one, no draw but those of the model's own streams and
+        layers and of `Batch.draws`, nothing else taken from the batch but inputs and labels. What a step changes
+        besides the trained weights (a teacher, say) must be a parameter or a buffer of the model.
         """
         return False
 

@@ -41,6 +41,11 @@ class FreeLB(Ascent):
 
     takes_objective = True
 
+    @property
+    def is_steady(self) -> bool:
+        """True: every step is the same work."""
+        return True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Yield one term per step; the perturbation climbs between them."""
         if self.steps == 1 and self.init_magnitude == 0:

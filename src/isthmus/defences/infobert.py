@@ -146,6 +146,11 @@ class InfoBERT(Ascent):
 
                 model.companions["auxiliary"] = AuxiliaryGaussian(model.table.embedding_dim, local).to(model.device)
 
+    @property
+    def is_steady(self) -> bool:
+        """True: every step is the same work."""
+        return True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Yield once per step of the climb; once in all without an adversary."""
         import torch
@@ -197,7 +202,7 @@ class InfoBERT(Ascent):
 
         from isthmus.information.mutual_information import sample_spread
 
-        stream = batch.stream(f"{self.name} bottleneck {step}")
+        stream = batch.draws(f"{self.name} bottleneck {step}")
         if self.features == "global":
             vectors = sentence_vectors(model, output, climb.mask)
             return sample_spread(vectors, torch.ones(len(vectors), device=vectors.device), stream)
@@ -238,7 +243,7 @@ class _Anchoring:
         local, whole = _layers_of(output)[0], sentence_vectors(self.model, output, self.mask)
         if self.defence.mode == "paper":
             return info_nce_within(critic, local, whole, chosen, self.mask.squeeze(-1).bool() & ~chosen)
-        stream = self.batch.stream(f"{self.defence.name} anchored {step}")
+        stream = self.batch.draws(f"{self.defence.name} anchored {step}")
         return info_nce(critic, local, whole, chosen, self.chunks, stream)
 
 

@@ -50,6 +50,11 @@ class PGD(Ascent):
         if not 0 <= self.clean <= 1:
             raise UsageError(f"pgd: clean is {self.clean}; it is a share from 0 to 1")
 
+    @property
+    def is_steady(self) -> bool:
+        """True: every step is the same work."""
+        return True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Climb with gradients of the perturbation alone; then yield one term at its end."""
         if self.steps == 0:

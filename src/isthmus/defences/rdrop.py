@@ -54,6 +54,11 @@ class RDrop(Defence):
         if self.strength and not drops(model):
             progress.note("rdrop: this model has no dropout, so both passes are equal: it is trained as by `standard`")
 
+    @property
+    def is_steady(self) -> bool:
+        """True: every step is the same work."""
+        return True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """Compute both passes as one pass over twice the batch."""
         if not self.strength or not drops(model):

@@ -110,6 +110,11 @@ class RSMI(Defence):
         return True
 
     @property
+    def is_steady(self) -> bool:
+        """True: every step is the same work."""
+        return True
+
+    @property
     def off(self) -> bool:
         """Whether it is plain training."""
         return self.sigma == 0 and not self._masks and self.beta == 0
@@ -206,7 +211,6 @@ class RSMI(Defence):
             assert gradient is not None
             chosen = masking.most_salient(gradient.norm(dim=-1), words, self.masked)
         else:
-            bits = torch.empty(len(ids), dtype=torch.int64, device=ids.device)
-            keys = bits.random_(generator=batch.stream(f"{self.name} masks"))
+            keys = batch.draws(f"{self.name} masks").draw("bits", ids.shape[:1], ids.device, torch.int64)
             chosen = masking.draw_from_all(words, keys, self.masked)
         return masking.flags(chosen, ids.shape[1])

@@ -64,6 +64,11 @@ class SMART(Smoothness):
         if self.proximal:
             model.companions["teacher"] = alone(model).requires_grad_(False)
 
+    @property
+    def is_steady(self) -> bool:
+        """True: every step is the same work."""
+        return True
+
     def losses(self, model: Classifier, batch: Batch) -> Iterator[Terms]:
         """The cross-entropy, and the two divergences whose strengths are not zero."""
         if self.strength == 0 and self.proximal == 0:

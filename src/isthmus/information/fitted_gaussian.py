@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from isthmus.arithmetic.randomness import BatchStream
 from isthmus.information.mutual_information import gaussian_log_density, partners
 
 _BETAS = (0.9, 0.999)
@@ -36,7 +37,7 @@ class AuxiliaryGaussian(nn.Module):
             self.register_buffer(f"first_{index}", torch.zeros_like(parameter))
             self.register_buffer(f"second_{index}", torch.zeros_like(parameter))
 
-    def forward(self, inputs: Tensor, outputs: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
+    def forward(self, inputs: Tensor, outputs: Tensor, mask: Tensor, stream: torch.Generator | BatchStream) -> Tensor:
         """Fit to the tokens that the mask selects, then estimate; gradients flow to the inputs and outputs."""
         with torch.autocast(inputs.device.type, enabled=False):
             x, t = (part.float().reshape(-1, part.shape[-1]) for part in (inputs, outputs))

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from isthmus.arithmetic.randomness import BatchStream, draw_from
+
 
 def mean_spread(features: Tensor, mask: Tensor) -> Tensor:
     """Mean of ½‖t - t'‖² over all pairs of the rows in the mask: the trace of their (biased) covariance."""
@@ -31,7 +33,7 @@ def mean_spread(features: Tensor, mask: Tensor) -> Tensor:
     return rows.square().sum() / count - mean.square().sum()
 
 
-def sample_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Tensor:
+def sample_spread(features: Tensor, mask: Tensor, stream: torch.Generator | BatchStream) -> Tensor:
     """The same with one random partner for each row; its expectation is `mean_spread`."""
     rows = features.reshape(-1, features.shape[-1])
     rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
@@ -39,12 +41,12 @@ def sample_spread(features: Tensor, mask: Tensor, stream: torch.Generator) -> Te
     return apart * (0.5 / mask.sum().clamp(min=1))
 
 
-def partners(mask: Tensor, stream: torch.Generator) -> Tensor:
+def partners(mask: Tensor, stream: torch.Generator | BatchStream) -> Tensor:
     """A random partner for every row in the mask, with replacement; others are their own partners [rows]."""
     valid = mask.reshape(-1).bool()
     # Valid rows first, so that the i-th valid row is the i-th of the order.
     order = torch.argsort((~valid).to(torch.uint8), stable=True)
-    draws = torch.rand(len(valid), generator=stream, device=valid.device)
+    draws = draw_from(stream, "uniform", valid.shape, valid.device)
     drawn = order[(draws * valid.sum()).long()]
     return torch.where(valid, drawn, torch.arange(len(valid), device=valid.device))
 
@@ -103,7 +105,7 @@ class Chunks:
         self.weight = there / (count * (count > 0).sum()).clamp(min=1)  # [chunks, size]
         self.bound = (self.weight * count.clamp(min=1).log()).sum()
         # The lowest number and not infinity, so that a chunk without pairs does not become infinite minus infinite.
-        self.absent = torch.where(there, 0.0, torch.finfo(torch.float32).min).unsqueeze(1)  # [chunks, 1, size]
+        self.absent = torch.zeros_like(self.weight).masked_fill_(~there, torch.finfo(torch.float32).min).unsqueeze(1)
 
     def mean(self, scores: Tensor) -> Tensor:
         """Mean InfoNCE over the chunks with a pair in them, of scores [chunks, size, size]."""
@@ -112,14 +114,19 @@ class Chunks:
 
 
 def info_nce(
-    critic: Critic, local: Tensor, whole: Tensor, chosen: Tensor, chunks: Chunks, stream: torch.Generator
+    critic: Critic,
+    local: Tensor,
+    whole: Tensor,
+    chosen: Tensor,
+    chunks: Chunks,
+    stream: torch.Generator | BatchStream,
 ) -> Tensor:
     """InfoNCE of the chosen words [batch, length] with their sentences, in shuffled chunks of pairs.
 
     The negatives of a pair are the other chosen words of its chunk. A value of one batch: two halves of a batch have
     other chunks, and the mean of their values is not its value.
     """
-    keys = torch.rand(chosen.shape, generator=stream, device=chosen.device)  # [batch, length]
+    keys = draw_from(stream, "uniform", chosen.shape, chosen.device)  # [batch, length]
     # The chosen ones, whose keys become negative, come first and in random order.
     order = torch.add(keys, chosen, alpha=-1).view(-1).argsort()[: chunks.places]  # [chunks * size]
     if len(order) < chunks.places:

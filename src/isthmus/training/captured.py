@@ -5,10 +5,11 @@
     third                       the recording against an ordinary step from the same weights and draws
     from there on               rows, step sizes and noise are filled in, and the recording is replayed
 
-A recording holds everything between two batches: the gather of the rows, the walk of the losses, clipping, Adam. What a
-step takes from the host is put into fixed places before a replay: row numbers, step sizes, and the draws of the model's
-own streams, which come from the same keys as in an ordinary step. Dropout draws from torch's stream, which a replay
-moves on as an ordinary step does.
+A recording holds everything between two batches: the gather of the rows, the walk of the losses with all its passes,
+clipping, Adam. What a step takes from the host is put into fixed places before a replay: row numbers, step sizes, and
+the draws of the streams of the model and of the batch, which come from the same keys as in an ordinary step. Dropout
+draws from torch's stream, which a replay moves on as an ordinary step does. Passes that share their dropout masks set
+that stream back between them, and a recording holds that too.
 
 Only a defence that says so is recorded (`Defence.is_steady`), and only with a model whose forward pass is known to
 leave all decisions to the device. Where a recording cannot be made, or does not agree with an ordinary step, a note
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from isthmus.arithmetic.randomness import Draw, Stream
+from isthmus.arithmetic.randomness import BatchDraw, Draw, Stream
 from isthmus.core import progress as work
 from isthmus.defences.base import Batch, Defence, speaks_for_itself
 from isthmus.training.walk import backward, walk
@@ -69,6 +70,7 @@ def has_steady_passes(model: nn.Module) -> bool:
     from isthmus.models import Classifier
     from isthmus.models.backbones import StockBackbone
     from isthmus.models.bottleneck import GaussianBottleneck
+    from isthmus.models.gaussian_noise import GaussianNoise
     from isthmus.models.image_backbones import LibraryNetwork
     from isthmus.models.images import ImageClassifier
     from isthmus.training.head_only import HeadOnly
@@ -77,8 +79,7 @@ def has_steady_passes(model: nn.Module) -> bool:
         return model.bottleneck is None or isinstance(model.bottleneck, GaussianBottleneck)
     if not isinstance(model, Classifier | ImageClassifier):
         return False
-    slots = model.slots.by_name()
-    if set(slots) - {"bottleneck"} or not all(isinstance(slot, GaussianBottleneck) for slot in slots.values()):
+    if not all(isinstance(slot, GaussianBottleneck | GaussianNoise) for slot in model.slots.by_name().values()):
         return False
     if isinstance(model, ImageClassifier):
         return not isinstance(model.backbone, LibraryNetwork)
@@ -104,6 +105,81 @@ def own_stream(device: torch.device, wanted: bool) -> Iterator[None]:
         usual.wait_stream(side)
 
 
+class StepDraws:
+    """What a step draws from the streams of the model and of its batch, in order.
+
+    A stream that is set back between two passes gives the same numbers again: both passes read one place.
+    """
+
+    def __init__(self, streams: Sequence[Stream]) -> None:
+        self.streams = streams
+        self.asked: list[tuple[Draw | BatchDraw, int]] = []
+        """Each with its turn: how many draws of its stream come before it in a step."""
+        self._moves: list[int] = []
+        self._places: dict[tuple[Draw | BatchDraw, int], Tensor] = {}
+
+    @contextlib.contextmanager
+    def noting(self, batch: Batch) -> Iterator[None]:
+        """Inside, a step over `batch` draws as usual, and what it draws is noted."""
+        begun = {id(stream): stream.count for stream in self.streams}
+
+        def note(draw: Draw) -> None:
+            self.asked.append((draw, draw.stream.count - begun[id(draw.stream)]))
+
+        def note_of_batch(draw: BatchDraw) -> None:
+            self.asked.append((draw, 0))
+
+        for stream in self.streams:
+            stream.listener = note
+        batch.tap = note_of_batch
+        try:
+            yield
+        finally:
+            batch.tap = None
+            for stream in self.streams:
+                stream.listener = None
+            self._moves = [stream.count - begun[id(stream)] for stream in self.streams]
+
+    def make_places(self, device: torch.device) -> None:
+        """Make a tensor for everything that was noted."""
+        self._places = {
+            (draw, turn): torch.zeros(draw.shape, dtype=draw.dtype, device=device) for draw, turn in self.asked
+        }
+
+    def fill(self, seed: int) -> None:
+        """Draw into the tensors what the next step draws, whose batch has this seed; the streams move on."""
+        begun = {id(stream): stream.count for stream in self.streams}
+        for (draw, turn), place in self._places.items():
+            if isinstance(draw, BatchDraw):
+                draw.fill(place, seed)
+            else:
+                draw.stream.count = begun[id(draw.stream)] + turn
+                draw.fill(place)
+        for stream, moves in zip(self.streams, self._moves, strict=True):
+            stream.count = begun[id(stream)] + moves
+
+    @contextlib.contextmanager
+    def handing_out(self, batch: Batch) -> Iterator[None]:
+        """Inside, the streams return these tensors instead of drawing."""
+        left = iter(self.asked)
+
+        def hand_out(asked: Draw | BatchDraw) -> Tensor:
+            draw, turn = next(left, (None, 0))
+            if draw is None or draw != asked:
+                raise RuntimeError(f"{asked.name} drew something else than in the step before")
+            return self._places[draw, turn]
+
+        for stream in self.streams:
+            stream.source = hand_out
+        batch.tap = hand_out
+        try:
+            yield
+        finally:
+            batch.tap = None
+            for stream in self.streams:
+                stream.source = None
+
+
 @dataclass
 class _Recording:
     graph: Any
@@ -111,7 +187,7 @@ class _Recording:
     names: tuple[str, ...]
     values: Tensor
     """Terms and gradient norm of the last replay."""
-    draws: list[tuple[Draw, Tensor]]
+    draws: StepDraws
 
 
 @dataclass
@@ -143,11 +219,18 @@ class RecordedSteps:
         self._streams = [module for module in self.model.modules() if isinstance(module, Stream)]
         self._rates: list[Tensor] = []
         self._rates_set: list[float] = []
+        self._seed = 0
 
-    def take(self, shape: Hashable, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
-        """Run one step over `rows`, whose batch `make` makes, with one step size per parameter group."""
+    def take(
+        self, shape: Hashable, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float], seed: int = 0
+    ) -> Taken:
+        """Run one step over `rows`, whose batch `make` makes, with one step size per parameter group.
+
+        The `seed` is the batch's, from which its streams draw.
+        """
+        self._seed = seed
         if not self.records:
-            return self.ordinary(make(rows), rates)
+            return self._ordinary(rows, make, rates)
         seen = self._seen.setdefault(shape, _Seen())
         seen.times += 1
         if seen.recording is None:
@@ -165,6 +248,17 @@ class RecordedSteps:
         self.optimizer.step()
         return Taken(names, terms, norm)
 
+    def _ordinary(
+        self, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float], draws: StepDraws | None = None
+    ) -> Taken:
+        """Run a step without recordings; its draws are noted in `draws`."""
+        batch = make(rows)
+        batch.seed = self._seed
+        if draws is None:
+            return self.ordinary(batch, rates)
+        with draws.noting(batch):
+            return self.ordinary(batch, rates)
+
     def _walk(self, batch: Batch) -> tuple[tuple[str, ...], Tensor, Tensor]:
         terms = walk(self.defence, cast("Classifier", self.model), batch, backward=backward, autocast=self.autocast)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.max_norm or math.inf)
@@ -175,17 +269,17 @@ class RecordedSteps:
     def _approach(self, seen: _Seen, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
         """Run an ordinary step; the second of a shape is observed, and the shape is recorded after it."""
         if seen.times == 1 or sum(each.recording is not None for each in self._seen.values()) >= LARGEST:
-            return self.ordinary(make(rows), rates)
+            return self._ordinary(rows, make, rates)
         before = _Passed(self)
-        draws: list[Draw] = []
+        draws = StepDraws(self._streams)
         try:
-            with _noting(self._streams, draws), _refusing_waits():
-                taken = self.ordinary(make(rows), rates)
+            with _refusing_waits():
+                taken = self._ordinary(rows, make, rates, draws)
         except RuntimeError as error:
             # No weight has moved: the optimiser comes last, and waits for nothing.
             self._give_up(f"a step waits for the GPU ({_first_line(error)})")
             before.restore()
-            return self.ordinary(make(rows), rates)
+            return self._ordinary(rows, make, rates)
         here, state = torch.cuda.current_stream(self.device), _Passed(self)
         try:
             seen.recording = self._record(rows, make, draws)
@@ -197,9 +291,9 @@ class RecordedSteps:
             self._give_up(_first_line(error))
         return taken
 
-    def _record(self, rows: Tensor, make: Callable[[Tensor], Batch], draws: Sequence[Draw]) -> _Recording:
+    def _record(self, rows: Tensor, make: Callable[[Tensor], Batch], draws: StepDraws) -> _Recording:
         fixed = rows.clone()
-        places = [(draw, torch.zeros(draw.shape, dtype=draw.dtype, device=self.device)) for draw in draws]
+        draws.make_places(self.device)
         values = torch.zeros(0, device=self.device)
         if not self._rates:
             self._rates = [torch.zeros((), device=self.device) for _ in self.optimizer.param_groups]
@@ -209,15 +303,16 @@ class RecordedSteps:
         here = torch.cuda.current_stream(self.device)
         with (
             self._capturable(),
-            _handing_out(self._streams, places),
             torch.cuda.graph(graph, pool=self._pool, stream=here),
         ):
-            names, terms, norm = self._walk(make(fixed))
+            batch = make(fixed)
+            with draws.handing_out(batch):
+                names, terms, norm = self._walk(batch)
             self.optimizer.step()
             values = torch.cat([terms, norm.float().view(1)])
         self._pool = graph.pool()
         self.optimizer.zero_grad()
-        return _Recording(graph, fixed, names, values, places)
+        return _Recording(graph, fixed, names, values, draws)
 
     @contextlib.contextmanager
     def _capturable(self) -> Iterator[None]:
@@ -237,8 +332,7 @@ class RecordedSteps:
             if rate != self._rates_set[number]:
                 self._rates[number].fill_(rate)
                 self._rates_set[number] = rate
-        for draw, place in recording.draws:
-            draw.fill(place)
+        recording.draws.fill(self._seed)
         recording.graph.replay()
         values = recording.values.clone()
         return Taken(recording.names, values[:-1], values[-1])
@@ -250,16 +344,21 @@ class RecordedSteps:
         replayed = self._replay(seen.recording, rows, rates)
         after = [parameter.detach().clone() for parameter in self.parameters]
         before.restore()
-        taken = self.ordinary(make(rows), rates)
+        taken = self._ordinary(rows, make, rates)
         way = _length([p.detach() - old for p, old in zip(self.parameters, before.weights, strict=True)])
         apart = _length([p.detach() - other for p, other in zip(self.parameters, after, strict=True)])
-        differences = torch.cat([replayed.terms - taken.terms, (replayed.norm - taken.norm).view(1)]).abs()
-        sizes = torch.cat([taken.terms, taken.norm.view(1)]).abs()
-        close = (differences <= _CLOSE * sizes.clamp(min=1e-3)).all() & (apart <= 0.5 * way + 1e-12)
+        found = torch.cat([replayed.terms, replayed.norm.view(1)])
+        wanted = torch.cat([taken.terms, taken.norm.view(1)])
+        close = ((found - wanted).abs() <= _CLOSE * wanted.abs().clamp(min=1e-3)).all() & (apart <= 0.5 * way + 1e-12)
         if replayed.names == taken.names and bool(close):
             seen.trusted = True
-        elif bool(torch.isfinite(sizes).all()):
-            self._give_up("a recorded step does not agree with an ordinary one")
+        elif bool(torch.isfinite(wanted).all()):
+            pairs = zip((*taken.names, "gradient norm"), found.tolist(), wanted.tolist(), strict=True)
+            figures = ", ".join(f"{name} {one:.4g} and {other:.4g}" for name, one, other in pairs)
+            far = float(apart / way.clamp(min=1e-12))
+            self._give_up(
+                f"a recorded step does not agree with an ordinary one ({figures}; weights {far:.0%} of the way apart)"
+            )
         return taken
 
     def _give_up(self, why: str) -> None:
@@ -270,13 +369,18 @@ class RecordedSteps:
 
 
 class _Passed:
-    """The state that a forward pass changes: positions of all streams, and the model's buffers."""
+    """The state that the losses change: positions of all streams, buffers, and parameters that are not optimised.
+
+    A teacher is made of such parameters, and so is a network with an optimiser of its own.
+    """
 
     def __init__(self, steps: RecordedSteps) -> None:
         self.streams, self.device = steps._streams, steps.device
         self.counts = [stream.count for stream in self.streams]
         self.state = torch.cuda.get_rng_state(self.device)
-        self.others = [(buffer, buffer.clone()) for buffer in steps.model.buffers()]
+        optimised = set(map(id, steps.parameters))
+        kept = [each for each in steps.model.parameters() if id(each) not in optimised]
+        self.others = [(each, each.detach().clone()) for each in (*steps.model.buffers(), *kept)]
 
     def restore(self) -> None:
         with torch.no_grad():
@@ -296,38 +400,6 @@ class _Stepped(_Passed):
         self.others += list(zip(steps.parameters, self.weights, strict=True))
         for parts in steps.optimizer.state.values():
             self.others += [(value, value.clone()) for value in parts.values() if isinstance(value, Tensor)]
-
-
-@contextlib.contextmanager
-def _noting(streams: Sequence[Stream], draws: list[Draw]) -> Iterator[None]:
-    """Inside, the draws of the streams are recorded too."""
-    for stream in streams:
-        stream.listener = draws.append
-    try:
-        yield
-    finally:
-        for stream in streams:
-            stream.listener = None
-
-
-@contextlib.contextmanager
-def _handing_out(streams: Sequence[Stream], places: Sequence[tuple[Draw, Tensor]]) -> Iterator[None]:
-    """Inside, the streams return these tensors instead of drawing."""
-    left = iter(places)
-
-    def hand_out(asked: Draw) -> Tensor:
-        draw, place = next(left, (None, None))
-        if draw is None or place is None or draw != asked:
-            raise RuntimeError(f"{asked.stream.name} drew something else than in the step before")
-        return place
-
-    for stream in streams:
-        stream.source = hand_out
-    try:
-        yield
-    finally:
-        for stream in streams:
-            stream.source = None
 
 
 @contextlib.contextmanager

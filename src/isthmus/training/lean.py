@@ -152,7 +152,8 @@ class LeanTrainer:
         shares = run.shares if run.shares.is_wanted(step) else None
         if self._steps.records and shares is None and len(order) == settings.batch_size:
             length = self._tokens.length(order)
-            taken = self._steps.take(length, rows, lambda some: self._tokens.batch(some, length), rates)
+            seed = derive(run.seed, "batch", step, 0, 0)
+            taken = self._steps.take(length, rows, lambda some: self._tokens.batch(some, length), rates, seed)
             self._ledger.note(step, 1.0, taken.names, taken.terms)
             norm = taken.norm
         else:

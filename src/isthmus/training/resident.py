@@ -224,7 +224,9 @@ class _Loop:
         shares = self.shares if self.shares.is_wanted(self.step) else None
         if self.steps.records and shares is None and len(rows) == settings.batch_size:
             rates = [rate * group.get(OWN, 1.0) for group in self.optimizer.param_groups]
-            taken = self.steps.take(len(rows), rows, self.data.batch, rates)
+            taken = self.steps.take(
+                len(rows), rows, self.data.batch, rates, derive(self.seed, "batch", self.step, 0, 0)
+            )
             self.ledger.note(self.step, 1.0, taken.names, taken.terms)
             if self.averages is not None:
                 self.averages.update()

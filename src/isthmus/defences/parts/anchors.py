@@ -42,7 +42,7 @@ class Band:
         inside = (rank >= low) & (rank < high)
         single = rank == (lowest * count + _SLACK).floor().clamp(max=count - 1)
         self.ranks = torch.where(high > low, inside, single)  # [batch, length]
-        self._behind = torch.where(mask.bool(), 0.0, math.inf)
+        self._behind = torch.zeros_like(mask, dtype=torch.float32).masked_fill_(~mask.bool(), math.inf)
 
     def find_anchored(self, gradient: Tensor) -> Tensor:
         """Mask of the anchored tokens [batch, length]; at least one in every sentence that has a token."""

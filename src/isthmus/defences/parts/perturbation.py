@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from isthmus.arithmetic.randomness import BatchStream
     from isthmus.models import Classifier
 
 
@@ -94,16 +95,15 @@ class Climb:
     def __init__(self, ascent: Ascent, model: Classifier, batch: Batch, still: bool = False) -> None:
         """Start at random, or at the clean embeddings if `still`."""
         self.ascent, self.model, self.inputs = ascent, model, batch.inputs
-        self._batch = batch
         self.dice = Dice(model)
         self.words = model.embed(batch.inputs["input_ids"])
         self.mask = valid(batch).to(self.words.dtype)
         self.unit = mean_norm(self.words.detach(), self.mask) if ascent.scale == "relative" else None
         magnitude = 0.0 if still else ascent.lengths.start
-        delta = start(self.words.detach(), self.mask, magnitude, batch.stream(ascent.name))
+        delta = start(self.words.detach(), self.mask, magnitude, batch.draws(ascent.name))
         self.delta = (delta if self.unit is None else delta * self.unit).requires_grad_()
         self._fresh = True
-        self._waiting: Tensor | None = None
+        self._earlier = _EarlierPasses(batch)
 
     def forward(self, *, hidden: bool = False, last: bool = False) -> Output:
         """Run the model at the current perturbation, with the dropout masks of the first pass.
@@ -115,24 +115,16 @@ class Climb:
             self.dice.restore()
         self._fresh = False
         words = self.words if last else self.words.detach()
-        if last and self._waiting is not None and words.requires_grad:
-            words.register_hook(self._with_earlier_passes)
+        if last and self._earlier.gradient is not None and words.requires_grad:
+            words.register_hook(self._earlier.add_to)
         output: Output = self.model(**self.inputs, inputs_embeds=words + self.delta, hidden=hidden)
         return output
-
-    def _with_earlier_passes(self, gradient: Tensor) -> Tensor:
-        if is_measured:  # Only a share is being looked at: the backward pass is still to come.
-            return gradient
-        if self._batch.is_measured:
-            return gradient
-        waiting, self._waiting = self._waiting, None
-        return gradient if waiting is None else gradient + waiting
 
     def step(self, gradient: Tensor | None) -> None:
         """Climb along the gradient of the loss with respect to the perturbation."""
         assert gradient is not None
         if self.delta.grad is not None:
-            self._waiting = self.delta.grad if self._waiting is None else self._waiting + self.delta.grad
+            self._earlier.keep(self.delta.grad)
         step, _, limit = self.ascent.lengths
         moved = ascend(self.delta.detach(), gradient.detach() * self.mask, self._scale(step))
         self.delta = (keep_within(moved, self._scale(limit)) if limit else moved).requires_grad_()
@@ -141,13 +133,37 @@ class Climb:
         return length if self.unit is None else length * self.unit
 
 
-def start(like: Tensor, mask: Tensor, magnitude: float, stream: torch.Generator) -> Tensor:
+class _EarlierPasses:
+    """The words' gradient in the passes before the last, to be added to that of the last.
+
+    It is a hook of the words and must not hold them: a circle through torch's graph is never freed.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.gradient: Tensor | None = None
+
+    def keep(self, gradient: Tensor) -> None:
+        """Add the gradient of one pass."""
+        self.gradient = gradient if self.gradient is None else self.gradient + gradient
+
+    def add_to(self, gradient: Tensor) -> Tensor:
+        """The gradient with that of the earlier passes, which are then done with."""
+        if is_measured or self.batch.is_measured:  # Only a share is looked at: the backward pass is still to come.
+            return gradient
+        earlier, self.gradient = self.gradient, None
+        return gradient if earlier is None else gradient + earlier
+
+
+def start(like: Tensor, mask: Tensor, magnitude: float, stream: torch.Generator | BatchStream) -> Tensor:
     """The initial perturbation, in the shape of the embeddings."""
     import torch
 
+    from isthmus.arithmetic.randomness import draw_from
+
     if magnitude == 0:
         return torch.zeros_like(like)
-    noise = 2 * torch.rand(like.shape, generator=stream, device=like.device, dtype=like.dtype) - 1
+    noise = 2 * draw_from(stream, "uniform", like.shape, like.device, like.dtype) - 1
     return noise * mask * (magnitude / (mask.sum(dim=(1, 2), keepdim=True) * like.shape[-1]).sqrt())
 
 
@@ -185,7 +201,11 @@ def valid(batch: Batch) -> Tensor:
 
 
 class Dice:
-    """The states of all random streams of a forward pass, so that another pass can draw the same."""
+    """The states of all random streams of a forward pass, so that another pass can draw the same.
+
+    While a step is recorded (`training/captured.py`) the state of a GPU's stream is a place in the recording: torch
+    counts it from where the recording begins, and a replay starts it where the stream then is.
+    """
 
     def __init__(self, model: Classifier) -> None:
         import torch

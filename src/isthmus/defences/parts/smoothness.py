@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from isthmus.arithmetic.randomness import BatchStream
     from isthmus.models import Classifier
 
 SmoothnessMode = Literal["relative", "paper", "released"]
@@ -83,7 +84,7 @@ class Smoothness(Defence):
         mask = valid(batch).to(embeddings.dtype)
         unit = root_mean_square(embeddings.detach(), mask) if self.mode == "relative" else None
         noise = self._lengths["noise"] if unit is None else self._lengths["noise"] * unit
-        delta = noise * gaussian_start(embeddings, batch.stream(self.name)) * mask
+        delta = noise * gaussian_start(embeddings, batch.draws(self.name)) * mask
         for _ in range(self.steps):
             delta.requires_grad_()
             dice.restore()
@@ -119,11 +120,11 @@ def root_mean_square(words: Tensor, mask: Tensor) -> Tensor:
     return (squares / (mask.sum(dim=(1, 2), keepdim=True) * words.shape[-1]).clamp(min=1)).sqrt()
 
 
-def gaussian_start(like: Tensor, stream: torch.Generator) -> Tensor:
+def gaussian_start(like: Tensor, stream: torch.Generator | BatchStream) -> Tensor:
     """Standard normal draws, in the shape of the embeddings."""
-    import torch
+    from isthmus.arithmetic.randomness import draw_from
 
-    return torch.randn(like.shape, generator=stream, device=like.device, dtype=like.dtype)
+    return draw_from(stream, "normal", like.shape, like.device, like.dtype)
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
