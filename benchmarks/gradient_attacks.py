@@ -116,8 +116,10 @@ def our_lines(options: argparse.Namespace, epsilons: dict[str, float]) -> list[L
             times = options.repeats if case in TIMED else 1
             result, seconds = timed(partial(attack.run, model, pixels, labels, rows=BATCH), times)
             line = judged(OURS, model, name, case, result.adversarial, options.data, seconds)
-            bare = timed(partial(replay, traced(attack, model, pixels, labels), model, pixels), times)[1]
-            found.append(replace(line, passes=result, bare=bare if case in TIMED else 0.0))
+            bare = 0.0
+            if case in TIMED:
+                bare = timed(partial(replay, traced(attack, model, pixels, labels), model, pixels), times)[1]
+            found.append(replace(line, passes=result, bare=bare))
             print(f"{name} {case}: {line.rate:.1%} fooled, {seconds:.1f} s", file=sys.stderr)
     return found
 

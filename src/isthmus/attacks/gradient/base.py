@@ -27,7 +27,7 @@ from torch import Tensor
 from isthmus.arithmetic.randomness import branch, copy_keys, mix64
 from isthmus.attacks.gradient.parts.checks import check_inputs, check_labels, check_logits, check_movable
 from isthmus.attacks.gradient.parts.problem import LabelGoal, Passes, Problem
-from isthmus.attacks.gradient.parts.spaces import Bounds, Norm, Space, largest, lengths
+from isthmus.attacks.gradient.parts.spaces import Bounds, Norm, Space, largest, lengths, take
 from isthmus.attacks.gradient.parts.targets import Attackable, Draws, GradientTarget, as_target, at_rest
 from isthmus.core.errors import UsageError
 from isthmus.core.seeds import derive
@@ -190,7 +190,7 @@ class _AttackRun:
 
     def batch(self, inputs: Tensor, keys: Tensor, rows: Tensor) -> _ResultPart:
         """Score, attack, score again."""
-        clean = inputs[rows]
+        clean = take(inputs, rows)
         before = self._fresh(clean, keys, rows, "clean")
         check_logits(before, self.labels[rows], None if self.targets is None else self.targets[rows])
         wrong = LabelGoal(self.labels[rows], targeted=False).is_reached(before).double().mean(dim=1) > 0.5
@@ -200,12 +200,12 @@ class _AttackRun:
         adversarial, blind = clean.clone(), torch.zeros_like(skipped)
         left = (~skipped).nonzero().squeeze(1)
         if len(left):
-            problem = self._problem(clean[left], goal.at(left), keys, rows[left], classes=before.shape[-1])
-            adversarial[left] = self.attack.search(problem)
+            problem = self._problem(take(clean, left), goal.at(left), keys, rows[left], classes=before.shape[-1])
+            adversarial.index_copy_(0, left, self.attack.search(problem))
             blind[left] = problem.blind
         after = self._fresh(adversarial, keys, rows, "judge")
         reached = goal.is_reached(after).double().mean(dim=1)
-        moves = adversarial.double() - clean.double()
+        moves = adversarial.double() - clean
         return _ResultPart(
             adversarial=adversarial, success=(reached > 0.5) & ~skipped, skipped=skipped, fooled=reached, blind=blind,
             predicted=after.double().softmax(dim=-1).mean(dim=1).argmax(dim=-1), l2=lengths(moves), linf=largest(moves),

@@ -92,8 +92,8 @@ def nearest(problem: Problem, rows: Tensor, points: Tensor, rivals: Tensor, furt
     distance = points.new_full((len(points),), math.inf)
     span = torch.zeros_like(distance)  # of the gradient whose boundary is the nearest so far
     for ahead, gradient, length in problem.slopes(rows, points, rivals):
-        found = torch.where(length > 0, ahead.abs() / length.clamp_min(torch.finfo(length.dtype).tiny), torch.inf)
-        closer = found < distance
+        found = ahead.abs().div_(length)
+        closer = found < distance  # False where there is no slope: the distance is infinite, or 0 / 0.
         if problem.waits:
             way = better(way, gradient, closer)
         else:

@@ -11,7 +11,7 @@ from torch import Tensor
 from isthmus.attacks.gradient.base import GradientAttack, GradientSettings, check_epsilon, check_radius
 from isthmus.attacks.gradient.parts.losses import label_cross_entropy
 from isthmus.attacks.gradient.parts.problem import Problem
-from isthmus.attacks.gradient.parts.spaces import Ball, Norm, like, take
+from isthmus.attacks.gradient.parts.spaces import Ball, Gaps, Norm, like, take
 from isthmus.core.errors import UsageError
 
 
@@ -53,25 +53,28 @@ def ascend(problem: Problem, ball: Ball, start: Tensor, rows: Tensor, steps: int
 
     Whether a row is fooled where the last step led is not looked at: its judge does that.
     """
-    found, left = start.clone(), torch.arange(len(rows), device=rows.device)
-    points, inside = start, ball.at(rows)
+    inside = ball.at(rows)
+    if not stop:
+        for _ in range(steps):
+            start = inside.step(start, problem.slope(rows, start, label_cross_entropy).gradient, length)
+        return inside.confine(start)
+    found, left, points = start.clone(), torch.arange(len(rows), device=rows.device), start
     end, done = start, torch.zeros_like(left, dtype=torch.bool)
     for step in range(steps):
         slope = problem.slope(rows[left], points, label_cross_entropy)
         before, points = points, inside.step(points, slope.gradient, length)
-        if not stop:
-            continue
         # Where every step is looked at, nobody is done from before.
         end = better(end, before, slope.fooled & ~done) if problem.waits else before
-        done = done | slope.fooled
+        done = done | slope.fooled if problem.waits else slope.fooled
         if problem.looks(step) and bool(done.any()):
-            ended, kept = done.nonzero().squeeze(1), (~done).nonzero().squeeze(1)
-            found[left[ended]] = inside.at(ended).confine(take(end, ended))
-            left, points, inside = left[kept], take(points, kept), inside.at(kept)
-            end, done = take(end, kept), done[kept]
-            if not len(left):
+            ended, gaps = done.nonzero().squeeze(1), Gaps.of(done)
+            found.index_copy_(0, left[ended], inside.at(ended).confine(take(end, ended)))
+            if not gaps.left:
                 return found
-    found[left] = inside.confine(better(points, end, done) if stop else points)
+            left, points, inside = gaps.close(left), gaps.close(points), inside.keep(gaps)
+            if problem.waits:
+                end, done = gaps.close(end), gaps.close(done)
+    found.index_copy_(0, left, inside.confine(better(points, end, done) if problem.waits else points))
     return found
 
 
@@ -79,7 +82,8 @@ def random_start(problem: Problem, ball: Ball, rows: Tensor, turn: int) -> Tenso
     """A uniform random point of each row's ball, from the row's own stream."""
     drawn = problem.uniform if ball.norm == "linf" else problem.normal
     radii = problem.uniform(rows, f"radius {turn}", ()) if ball.norm == "l2" else torch.ones(len(rows))
-    return ball.at(rows).uniform(drawn(rows, f"start {turn}"), radii)
+    inside = ball if rows is problem.every else ball.at(rows)
+    return inside.uniform(drawn(rows, f"start {turn}"), radii)
 
 
 def better(old: Tensor, new: Tensor, replaces: Tensor) -> Tensor:

@@ -18,39 +18,42 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from isthmus.attacks.gradient.parts.problem import LabelGoal, Loss
+from isthmus.attacks.gradient.parts.problem import LabelGoal, Loss, SlopedLoss
+
+_Rule = Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor | None]]
+"""From float64 logits, index of the label, and whether the slope is asked for: the untargeted value, and the slope."""
 
 
-def label_cross_entropy(logits: Tensor, goal: LabelGoal) -> Tensor:
-    """The cross-entropy of the label, or less that of the target [rows, draws]; its gradient rescaled row by row."""
-    value = _Known.of(_cross_entropy, logits, goal)
-    return -value if goal.targeted else value
-
-
-def margin(logits: Tensor, goal: LabelGoal) -> Tensor:
-    """The lead of the best other class, or of the target [rows, draws]."""
-    ahead = _Known.of(_margin, logits, goal)
-    return -ahead if goal.targeted else ahead
-
-
-class _Known(torch.autograd.Function):
+class KnownLoss(SlopedLoss):
     """A loss whose gradient is written out: autograd's own has a dozen small tensors, a fifth of a small network's time
     at the sizes that the last rows of an attack have."""
 
-    @staticmethod
-    def of(
-        loss: Callable[[Tensor, Tensor, bool], tuple[Tensor, Tensor | None]], logits: Tensor, goal: LabelGoal
-    ) -> Tensor:
-        """The value, part of the graph if the logits are."""
-        if not (logits.requires_grad and torch.is_grad_enabled()):
-            return loss(logits.double(), _label_index(logits, goal), False)[0]
-        value: Tensor = _Known.apply(logits, _label_index(logits, goal), loss)  # type: ignore[no-untyped-call]
-        return value
+    def __init__(self, rule: _Rule) -> None:
+        self.rule = rule
+
+    def __call__(self, logits: Tensor, goal: LabelGoal) -> Tensor:
+        """The loss of each draw [rows, draws], part of the graph if the logits are."""
+        label = _label_index(logits, goal)
+        if logits.requires_grad and torch.is_grad_enabled():
+            value: Tensor = _Known.apply(logits, label, self.rule)  # type: ignore[no-untyped-call]
+        else:
+            value = self.rule(logits.double(), label, False)[0]
+        return -value if goal.targeted else value
+
+    def with_slope(self, logits: Tensor, goal: LabelGoal) -> tuple[Tensor, Tensor]:
+        """The loss of each draw [rows, draws], and its gradient with respect to the logits, both float64."""
+        value, slope = self.rule(logits.double(), _label_index(logits, goal), True)
+        assert slope is not None
+        return (-value, slope.neg_()) if goal.targeted else (value, slope)
+
+
+class _Known(torch.autograd.Function):
+    """A `KnownLoss` as a node of a graph."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, label: Tensor, loss: Any) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, label: Tensor, rule: Any) -> Tensor:
         """Compute value and gradient together."""
-        value, slope = loss(logits.double(), label, True)
+        value, slope = rule(logits.double(), label, True)
         ctx.save_for_backward(slope)
         ctx.kind = logits.dtype
         found: Tensor = value
@@ -89,15 +92,36 @@ def _margin(logits: Tensor, label: Tensor, slope: bool) -> tuple[Tensor, Tensor 
     return value, moves.div_(moves.sum(dim=2, keepdim=True)).scatter_(2, label, -1.0)
 
 
+label_cross_entropy = KnownLoss(_cross_entropy)
+"""The cross-entropy of the label, or less that of the target [rows, draws]; its gradient rescaled row by row."""
+margin = KnownLoss(_margin)
+"""The lead of the best other class, or of the target [rows, draws]."""
+
+
+class _Towards(SlopedLoss):
+    """The lead of one class over the label."""
+
+    def __init__(self, target: Tensor) -> None:
+        self.target = target
+
+    def __call__(self, logits: Tensor, goal: LabelGoal) -> Tensor:
+        """The lead of each draw [rows, draws]."""
+        logits = logits.double()
+        return (logits.gather(2, self._index(logits)) - logits.gather(2, _label_index(logits, goal))).squeeze(-1)
+
+    def with_slope(self, logits: Tensor, goal: LabelGoal) -> tuple[Tensor, Tensor]:
+        """The lead, and 1 at the class, -1 at the label."""
+        slope = torch.zeros_like(logits, dtype=torch.float64).scatter_(2, self._index(logits), 1.0)
+        label = _label_index(logits, goal)
+        return self(logits, goal), slope.scatter_add_(2, label, slope.new_full((), -1.0).expand_as(label))
+
+    def _index(self, logits: Tensor) -> Tensor:
+        return self.target.view(-1, 1, 1).expand(-1, logits.shape[1], 1)
+
+
 def towards(target: Tensor) -> Loss:
     """The lead of each row's class `target` [rows] over its label; the goal is any class but the label."""
-
-    def ahead(logits: Tensor, goal: LabelGoal) -> Tensor:
-        logits = logits.double()
-        aimed = target.view(-1, 1, 1).expand(-1, logits.shape[1], 1)
-        return (logits.gather(2, aimed) - logits.gather(2, _label_index(logits, goal))).squeeze(-1)
-
-    return ahead
+    return _Towards(target)
 
 
 def _label_index(logits: Tensor, goal: LabelGoal) -> Tensor:

@@ -7,6 +7,7 @@ the shared draws of the search; whether a row is fooled there, more than half of
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -22,6 +23,18 @@ Loss = Callable[[Tensor, "LabelGoal"], Tensor]
 """From logits [rows, draws, classes] and goal to what is climbed, one number for each draw [rows, draws]."""
 
 
+class SlopedLoss(ABC):
+    """A loss that knows its own gradient, so that the graph ends at the logits."""
+
+    @abstractmethod
+    def __call__(self, logits: Tensor, goal: LabelGoal) -> Tensor:
+        """The loss of each draw [rows, draws]."""
+
+    @abstractmethod
+    def with_slope(self, logits: Tensor, goal: LabelGoal) -> tuple[Tensor, Tensor]:
+        """The same, and its gradient with respect to the logits [rows, draws, classes]."""
+
+
 _LOOKS = 8
 """Steps from one look for rows that are done to the next, where a look waits for a GPU."""
 
@@ -34,14 +47,19 @@ class LabelGoal(NamedTuple):
 
     def at(self, rows: Tensor) -> LabelGoal:
         """The goal for some of the rows."""
-        return self._replace(label=self.label[rows])
+        return LabelGoal(self.label[rows], self.targeted)
 
     def is_reached(self, logits: Tensor) -> Tensor:
         """Whether each draw reaches the goal; False if a logit is not finite."""
         chosen = logits.argmax(dim=-1)
         label = self.label.view(-1, *[1] * (chosen.dim() - 1))
-        whole = logits.isfinite().all(dim=-1)
-        return whole & ((chosen == label) if self.targeted else (chosen != label))
+        reached = (chosen == label) if self.targeted else (chosen != label)
+        return reached if _all_finite(logits) else reached.logical_and_(logits.isfinite().all(dim=-1))
+
+
+def _mean(each: Tensor) -> Tensor:
+    """The mean over draws [rows]."""
+    return each.squeeze(1) if each.shape[1] == 1 else each.mean(dim=1)
 
 
 def _most(reached: Tensor) -> Tensor:
@@ -100,6 +118,8 @@ class Problem:
         self.blind = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
         self._classes = classes
         self._seen: Tensor | None = torch.zeros_like(self.blind) if watches else None
+        self.every = torch.arange(len(inputs), device=inputs.device)
+        """The numbers of all rows."""
         self._own: dict[str, Tensor] = {}
         # A batch too small for bits of its own is filled up (`isthmus.arithmetic.machine`).
         self._least = fewest_rows() if inputs.device.type == "cpu" else 1
@@ -125,15 +145,10 @@ class Problem:
             self._classes = self.logits(self.every[:1], self.inputs[:1]).shape[-1]
         return self._classes
 
-    @property
-    def every(self) -> Tensor:
-        """The numbers of all rows."""
-        return torch.arange(len(self.inputs), device=self.inputs.device)
-
     def logits(self, rows: Tensor, points: Tensor, purpose: str = "search") -> Tensor:
         """Logits at some points, without a gradient [rows, draws, classes]."""
         with torch.no_grad():
-            return self._forward(rows, points, purpose)[: len(rows)]
+            return self._forward(rows, points, purpose)
 
     def is_fooled(self, rows: Tensor, logits: Tensor) -> Tensor:
         """Whether more than half of the draws reach the goal."""
@@ -143,12 +158,20 @@ class Problem:
         """The gradient of a loss, with the logits."""
         leaf, goal = points.detach().requires_grad_(True), self.goal.at(rows)
         with torch.enable_grad():
-            logits = self._forward(rows, leaf, purpose)[: len(rows)]
-            each = loss(logits, goal)
-            value = each.squeeze(1) if each.shape[1] == 1 else each.mean(dim=1)
-            (gradient,) = self.backward(value, leaf)
-        gradient, logits = self.watch(rows, gradient), logits.detach()
-        return Slope(gradient, value.detach(), logits, _most(goal.is_reached(logits)))
+            logits = self._forward(rows, leaf, purpose)
+        answers = logits.detach()
+        if isinstance(loss, SlopedLoss):
+            each, weights = loss.with_slope(answers, goal)
+            draws = each.shape[1]
+            weights = (weights if draws == 1 else weights * (1 / draws)).to(logits.dtype)
+            (gradient,) = self.backward(logits, leaf, weights=weights)
+            value = _mean(each)
+        else:
+            with torch.enable_grad():
+                graph = _mean(loss(logits, goal))
+                (gradient,) = self.backward(graph, leaf)
+            value = graph.detach()
+        return Slope(self.watch(rows, gradient), value, answers, _most(goal.is_reached(answers)))
 
     def slopes(self, rows: Tensor, points: Tensor, rivals: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For each rival class [rows, k]: its lead [rows], the lead's gradient [rows, ...], and the gradient's length.
@@ -158,18 +181,21 @@ class Problem:
         leaf = points.detach().requires_grad_(True)
         own = self.goal.label[rows].unsqueeze(1)
         with torch.enable_grad():
-            logits = self._forward(rows, leaf, "search")[: len(rows)]
+            logits = self._forward(rows, leaf, "search")
         mean = logits.detach().mean(dim=1)  # [rows, classes], of [rows, draws, classes]
         ahead = mean.gather(1, rivals) - mean.gather(1, own)
         movable = None if self.space.movable is None else self.space.at(rows).movable
         largest: Tensor | None = None
-        for number in range(rivals.shape[1]):
-            # Gradient of logit_rival - logit_own, averaged over draws: these weights on the logits, one backward pass.
-            weights = torch.zeros_like(mean).scatter_(1, own, -1.0).scatter_(1, rivals[:, number : number + 1], 1.0)
-            weights = weights.div_(logits.shape[1]).unsqueeze(1).expand_as(logits)
-            (gradient,) = self.backward(logits, leaf, keep=number + 1 < rivals.shape[1], weights=weights)
+        # Gradient of logit_rival - logit_own, averaged over draws: these weights on the logits, one backward pass each.
+        whole = mean.new_zeros(rivals.shape[1], *mean.shape)
+        whole.scatter_(2, own.expand(len(whole), -1, 1), -1.0).scatter_(2, rivals.t().unsqueeze(2), 1.0)
+        whole.div_(logits.shape[1])
+        for number, weights in enumerate(whole.unsqueeze(2).unbind(0)):
+            keep = number + 1 < len(whole)
+            (gradient,) = self.backward(logits, leaf, keep=keep, weights=weights.expand_as(logits))
             if self._seen is not None:
-                largest = gradient.abs() if largest is None else torch.maximum(largest, gradient.abs())
+                size = gradient.abs()
+                largest = size if largest is None else torch.maximum(largest, size, out=largest)
             if movable is not None:
                 gradient = gradient * movable
             length = lengths(gradient)
@@ -235,11 +261,14 @@ class Problem:
         return usable if self.space.movable is None else self.space.at(rows).free(usable)
 
     def _forward(self, rows: Tensor, points: Tensor, purpose: str) -> Tensor:
-        self.passes.forward += len(rows) * self.draws
-        if len(rows) < self._least:
-            fill = torch.zeros(self._least - len(rows), dtype=rows.dtype, device=rows.device)
+        count = len(rows)
+        self.passes.forward += count * self.draws
+        if count < self._least:
+            fill = torch.zeros(self._least - count, dtype=rows.dtype, device=rows.device)
             rows, points = torch.cat([rows, rows[fill]]), torch.cat([points, points[fill]])
-        return self.target.logits(points, Draws(self.numbers[rows], self._keys(purpose)[rows]))
+        numbers, keys = self.numbers.index_select(0, rows), self._keys(purpose).index_select(0, rows)
+        logits = self.target.logits(points, Draws(numbers, keys))
+        return logits if len(logits) == count else logits[:count]
 
     def _keys(self, purpose: str) -> Tensor:
         """The keys of the draws of every row, the same whenever they are asked for."""

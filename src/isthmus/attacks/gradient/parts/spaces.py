@@ -45,27 +45,60 @@ class Space(NamedTuple):
         return self if self.movable is None else self._replace(movable=self.movable[rows])
 
 
+class Gaps(NamedTuple):
+    """How rows that are done make room: the last rows move to their places, and nothing else is copied."""
+
+    left: int  # rows that stay
+    places: Tensor  # of rows that are done, among the first `left`
+    movers: Tensor  # rows behind them that are not done
+
+    @staticmethod
+    def of(done: Tensor) -> Gaps:
+        """The gaps of these rows [rows]."""
+        left = len(done) - int(done.sum())
+        places, movers = done[:left].nonzero().squeeze(1), (~done[left:]).nonzero().squeeze(1)
+        return Gaps(left, places, movers.add_(left))
+
+    def close(self, values: Tensor) -> Tensor:
+        """What is left of the values [rows, ...], in place."""
+        return values.index_copy_(0, self.places, values.index_select(0, self.movers))[: self.left]
+
+
 class Ball:
     """A ball around every row of `centres`, inside the space."""
 
+    _rows: Tensor | None  # which rows of `_whole` these are; None: all
+
     def __init__(self, norm: Norm, epsilon: float, centres: Tensor, space: Space) -> None:
         self.norm, self.epsilon, self.space = norm, epsilon, space
-        self._whole, self._rows = centres, torch.arange(len(centres), device=centres.device)
+        self._whole, self._rows = centres, None
         if norm == "linf":
             self._low, self._high = _box_around(centres, epsilon, space)
 
     @property
     def centres(self) -> Tensor:
         """The points that the balls are around; steps in l-inf need the walls alone, so that these are not kept."""
-        return self._whole[self._rows]
+        return self._whole if self._rows is None else take(self._whole, self._rows)
 
     def at(self, rows: Tensor) -> Ball:
         """The balls of some of the rows."""
         part = Ball.__new__(Ball)
         part.norm, part.epsilon, part.space = self.norm, self.epsilon, self.space.at(rows)
-        part._whole, part._rows = self._whole, self._rows[rows]
+        part._whole, part._rows = self._whole, rows.clone() if self._rows is None else self._rows[rows]
         if self.norm == "linf":
             part._low, part._high = take(self._low, rows), take(self._high, rows)
+        return part
+
+    def keep(self, gaps: Gaps) -> Ball:
+        """The balls of the rows that are left, in the order of `gaps`; for what `at` made: it reuses the memory."""
+        part = Ball.__new__(Ball)
+        part.norm, part.epsilon, part.space, part._whole = self.norm, self.epsilon, self.space, self._whole
+        assert self._rows is not None
+        part._rows = gaps.close(self._rows)
+        if self.space.movable is not None:
+            part.space = self.space._replace(movable=gaps.close(self.space.movable))
+        if self.norm == "linf":
+            part._low, part._high = gaps.close(self._low), gaps.close(self._high)
         return part
 
     def project(self, points: Tensor) -> Tensor:
@@ -98,14 +131,14 @@ class Ball:
         return points
 
     def uniform(self, draws: Tensor, radii: Tensor) -> Tensor:
-        """Uniform random points of each ball.
+        """Uniform random points of each ball; in l-inf the draws are overwritten.
 
         Args:
             draws: Uniform numbers in (0, 1) for l-inf, normal ones for l2, shaped like the points.
             radii: One uniform number in (0, 1) for each row.
         """
         if self.norm == "linf":
-            return self.project(self.centres + (2 * draws - 1) * self.epsilon)
+            return draws.mul_(2).sub_(1).mul_(self.epsilon).add_(self.centres).clamp_(self._low, self._high)
         # Normal draws of length 1 have any direction; the radius is the d-th root, d the coordinates that move.
         direction = unit(self.space.free(draws))
         size = math.prod(self.centres.shape[1:])
