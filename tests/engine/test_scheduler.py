@@ -251,7 +251,7 @@ def test_runs_that_take_turns_find_what_each_finds_alone() -> None:
             if task is None:
                 waiting.append(turn)
                 break
-            found[turn][task.program.name] = np.concatenate(task.value).tobytes()
+            found[turn][task.program.name] = np.concatenate(task.value).tobytes()  # type: ignore[attr-defined]
     assert found == [expected] * 3
 
 
