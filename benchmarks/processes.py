@@ -29,7 +29,7 @@ from pathlib import Path
 from isthmus import load_data
 from isthmus.attacks.base import AttackSettings
 from isthmus.attacks.parts.limits import Limits
-from isthmus.attacks.processes import AttackWatch, Job, Workers, cohorts_of
+from isthmus.attacks.processes import AT_ONCE, AttackWatch, Job, Workers, cohorts_of
 from isthmus.core import catalog
 from isthmus.core.errors import IsthmusError
 from isthmus.core.types import Example
@@ -94,7 +94,8 @@ def measured(workers: Workers, job: Job, examples: list[Example], on_gpu: bool) 
     """One attack over all texts: its queries, and the wall time."""
     watch, began = AttackWatch(), time.perf_counter()
     cohorts = cohorts_of(examples, workers.processes, on_gpu=on_gpu)
-    for _ in workers.attack(job, cohorts, {example.id for example in examples}, watch):
+    at_once = AT_ONCE if on_gpu else 1
+    for _ in workers.attack(job, cohorts, {example.id for example in examples}, watch, at_once=at_once):
         pass
     record = Record("", catalog.name_of(job.attack, "attacks"), examples=len(examples), clock="wall")
     record.wall_s = time.perf_counter() - began

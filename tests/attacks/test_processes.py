@@ -63,6 +63,16 @@ def test_another_process_takes_over_from_one_that_was_killed(on_gpu: bool, tmp_p
     assert (tmp_path / "died").exists()
 
 
+def test_a_process_attacks_two_cohorts_in_turns():
+    watch, cohorts = AttackWatch(), [examples()[start : start + 6] for start in range(0, 24, 6)]
+    with Workers(Toy(), 1) as workers:
+        wanted = {each.id for each in examples()}
+        found = list(workers.attack(job(), cohorts, wanted, watch, at_once=2))
+    assert {each.id: each.to_row() for each in found} == alone()
+    assert len(found) == 24
+    assert len(watch.statistics) == 4
+
+
 def test_a_text_that_kills_every_process_ends_the_attack():
     with pytest.raises(RunError, match=r"process \d of 2 was ended by signal 9 over the same examples"):
         together(2, Toy({"dies_on": "13"}))

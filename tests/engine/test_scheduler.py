@@ -222,6 +222,39 @@ def test_successes_found_in_half_precision_are_checked() -> None:
     assert 0 < statistics.unconfirmed < statistics.confirmed
 
 
+def test_claims_of_several_rounds_are_checked_together() -> None:
+    class Half(BertVictim):
+        precision = "bf16"
+        exact_launches = 0
+
+        def launch(self, batches: Any, *, exact: bool = False) -> Any:
+            Half.exact_launches += exact
+            return super().launch(batches, exact=exact)
+
+    engine = Engine(Half(), EngineSettings(in_flight=256), reached=lambda scores, labels: scores[:, 0] > 0.5)
+    finished = run(engine, walks(rounds=6))
+    for name, item in run(Engine(BertVictim()), walks(rounds=6)).items():
+        assert all(map(np.array_equal, item.value, finished[name].value))
+    assert engine.statistics.scores.confirmed > 0
+    assert Half.exact_launches < engine.statistics.rounds
+
+
+def test_runs_that_take_turns_find_what_each_finds_alone() -> None:
+    expected = {name: np.concatenate(item.value).tobytes() for name, item in run(Engine(BertVictim()), walks()).items()}
+    words = Vocabulary()
+    runs = [Engine(BertVictim(), EngineSettings(in_flight=2), vocabulary=words).run_in_turns(walks()) for _ in range(3)]
+    found: list[dict[str, bytes]] = [{} for _ in runs]
+    waiting = list(range(len(runs)))
+    while waiting:
+        turn = waiting.pop(0)
+        for task in runs[turn]:
+            if task is None:
+                waiting.append(turn)
+                break
+            found[turn][task.program.name] = np.concatenate(task.value).tobytes()  # type: ignore[attr-defined]
+    assert found == [expected] * 3
+
+
 def test_what_is_asked_for_exactly_is_scored_once() -> None:
     class Half(BertVictim):
         precision = "bf16"

@@ -296,6 +296,7 @@ class AttackRun:
         *,
         encoder: SentenceEncoder | None = None,
         masked_lm: MaskedLM | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         settings = dataclasses.replace(settings, goal=bound(settings.goal, victim.labels))
         self.attack, self.settings = attack, settings
@@ -315,7 +316,9 @@ class AttackRun:
         self._terms = _Terms(
             settings, rules, tuple(victim.labels), encoder is not None, victim.stochastic, draws, abstains, votes
         )
-        self.engine = Engine(victim, settings.engine, reached=reached, encoder=encoder, masked_lm=masked_lm)
+        self.engine = Engine(
+            victim, settings.engine, reached=reached, encoder=encoder, masked_lm=masked_lm, vocabulary=vocabulary
+        )
 
     @property
     def statistics(self) -> EngineStatistics:
@@ -323,15 +326,24 @@ class AttackRun:
         return self.engine.statistics
 
     def __iter__(self) -> Iterator[AttackResult]:
-        for task in self.raw():
-            if task.value is not None:
-                yield task.value(logical_queries=task.logical, physical_queries=task.physical)
-            else:
-                yield self._make_failed(task)
+        return map(self._make_result, self.raw())
+
+    def in_turns(self) -> Iterator[AttackResult | None]:
+        """The results, and None whenever the run has nothing to do but to wait, so that others may have their turn."""
+        for task in self.engine.run_in_turns(self._programs()):
+            yield None if task is None else self._make_result(task)
 
     def raw(self) -> Iterator[EngineTask[_ResultMaker]]:
         """The engine's tasks as they end, before results are made of them (for measuring the engine alone)."""
-        return self.engine.run(_AttackProgram(self.attack, example, self._terms) for example in self.examples)
+        return self.engine.run(self._programs())
+
+    def _programs(self) -> Iterator[_AttackProgram]:
+        return (_AttackProgram(self.attack, example, self._terms) for example in self.examples)
+
+    def _make_result(self, task: EngineTask[_ResultMaker]) -> AttackResult:
+        if task.value is None:
+            return self._make_failed(task)
+        return task.value(logical_queries=task.logical, physical_queries=task.physical)
 
     def _make_failed(self, task: EngineTask[_ResultMaker]) -> AttackResult:
         """The result of an attack that ended with an error or out of time."""

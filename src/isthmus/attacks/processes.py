@@ -1,7 +1,7 @@
 """One attack in several processes: each has its own models, and gets cohorts of examples from this process.
 
     this process        hands out cohorts, takes results, starts another process in the place of one that was killed
-    the others          open the victim, attack a cohort, send every result as it is found
+    the others          open the victim, attack cohorts, send the results of every round
 
 Results are those of one process. What an example gets depends on its own id, and on a GPU, where kernels depend on
 shapes, on what it is packed with: so cohorts are fixed, whatever the number of processes, and a cohort that was cut
@@ -38,10 +38,14 @@ from isthmus.core.types import Example, Floats, Victim
 if TYPE_CHECKING:
     from isthmus.attacks.base import AttackSettings, WordAttack
     from isthmus.engine.settings import EngineStatistics
+    from isthmus.text.vocabulary import Vocabulary
 
 COHORTS, SMALLEST, LARGEST = 4, 256, 2048
 """On a GPU: cohorts that an attack is cut into, and the bounds of their sizes. A round costs the host as much for few
 examples as for many, so that large cohorts halve its work; fewer than four would leave processes without any."""
+AT_ONCE = 2
+"""On a GPU: cohorts that a process attacks in turns, so that it prepares a round of one while the card scores that of
+the other. Each is packed by itself."""
 _LOST = 2
 """How often a cohort may lose its process before the attack ends."""
 _START = (
@@ -130,36 +134,42 @@ class Workers:
         self._workers = []
 
     def attack(
-        self, job: Job, cohorts: Sequence[Sequence[Example]], wanted: set[str], watch: AttackWatch | None = None
+        self,
+        job: Job,
+        cohorts: Sequence[Sequence[Example]],
+        wanted: set[str],
+        watch: AttackWatch | None = None,
+        *,
+        at_once: int = 1,
     ) -> Iterator[AttackResult]:
-        """Attack every cohort; yield the results of the examples whose ids are `wanted`, each once, as they come."""
+        """Attack every cohort; yield the results of the examples whose ids are `wanted`, each once, as they come.
+
+        A process attacks up to `at_once` cohorts in turns, if there are more of them than processes.
+        """
         watch = AttackWatch() if watch is None else watch
-        waiting = deque(_Cohort(list(cohort)) for cohort in cohorts if any(each.id in wanted for each in cohort))
+        chosen = [cohort for cohort in cohorts if any(each.id in wanted for each in cohort)]
+        waiting = deque(_Cohort(number, list(cohort)) for number, cohort in enumerate(chosen))
         left = len(waiting)
         asked: dict[int, int] = {}
         done: set[str] = set()
         try:
             while left:
-                self._employ(job, waiting, left)
+                self._employ(job, waiting, left, at_once)
                 worker, message = self._inbox.get()
                 if worker not in self._workers:
                     continue
-                if isinstance(message, AttackResult):
-                    queries, worker.queries = worker.queries, []
-                    if message.id in wanted and message.id not in done:
-                        done.add(message.id)
-                        for query in queries if watch.trace is not None else ():
-                            watch.trace(*query)  # type: ignore[misc]
-                        yield message
-                elif isinstance(message, list):
-                    worker.queries = message
-                elif isinstance(message, _AskedQueries):
-                    asked[worker.number] = worker.finished + message.queries
+                if isinstance(message, _Round):
+                    asked[message.cohort] = message.asked
                     watch.queries(sum(asked.values()))
+                    for place, result in enumerate(message.results):
+                        if result.id in wanted and result.id not in done:
+                            done.add(result.id)
+                            for query in message.queries[place] if watch.trace is not None and message.queries else ():
+                                watch.trace(*query)  # type: ignore[misc]
+                            yield result
                 elif isinstance(message, _Done):
                     left -= 1
-                    worker.cohort = None
-                    worker.finished = asked[worker.number] = worker.finished + message.statistics.scores.logical
+                    del worker.cohorts[message.cohort]
                     watch.statistics.append(message.statistics)
                     watch.cpu_s += message.cpu_s
                 elif isinstance(message, _Failed):
@@ -169,25 +179,23 @@ class Workers:
         except BaseException:
             self.close()  # Whatever was under way is of no use to the next attack.
             raise
-        for worker in self._workers:
-            worker.finished = 0
 
-    def _employ(self, job: Job, waiting: deque[_Cohort], left: int) -> None:
-        """Give work to idle processes; start one if there is work for it."""
+    def _employ(self, job: Job, waiting: deque[_Cohort], left: int, at_once: int) -> None:
+        """Give work to processes, first to idle ones; start one if there is work for it."""
         while len(self._workers) < min(self.processes, left):
             taken = {worker.number for worker in self._workers}
             number = next(number for number in range(1, self.processes + 1) if number not in taken)
             self._workers.append(_WorkerProcess(number, self.source, self._inbox))
-        for worker in self._workers[: self.processes]:
-            if waiting and worker.cohort is None:
-                worker.take(job, waiting.popleft())
+        for most in range(1, at_once + 1):
+            for worker in self._workers[: self.processes]:
+                if waiting and len(worker.cohorts) < most:
+                    worker.take(job, waiting.popleft())
 
     def _replace(self, worker: _WorkerProcess, waiting: deque[_Cohort]) -> None:
-        """Replace a killed process; another one gets its cohort."""
+        """Replace a killed process; others get its cohorts."""
         self._workers.remove(worker)
         status = worker.end()
-        cohort = worker.cohort
-        if cohort is not None and cohort.lost >= _LOST:
+        if any(cohort.lost >= _LOST for cohort in worker.cohorts.values()):
             how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
             when = "over the same examples" if worker.began else "while it loaded the models"
             raise RunError(
@@ -195,7 +203,7 @@ class Workers:
                 f"memory for {self.processes} copies of the models? The same command again continues, also with fewer "
                 "--processes"
             )
-        if cohort is not None:
+        for cohort in worker.cohorts.values():
             cohort.lost += 1
             waiting.appendleft(cohort)
 
@@ -212,16 +220,18 @@ def attack_in_processes(
     """Attack examples in several processes, which are started for it and end with it."""
     with Workers(source, processes) as workers:
         cohorts = cohorts_of(examples, processes, on_gpu=on_gpu)
-        yield from workers.attack(job, cohorts, {example.id for example in examples}, watch)
+        wanted, at_once = {example.id for example in examples}, AT_ONCE if on_gpu else 1
+        yield from workers.attack(job, cohorts, wanted, watch, at_once=at_once)
 
 
 @dataclass
 class _Cohort:
+    number: int
     examples: list[Example]
     lost: int = 0
 
 
-# Messages. Results travel as they are; if the attack is traced, a list of its queries comes before each.
+# Messages.
 
 
 @dataclass(frozen=True)
@@ -233,6 +243,7 @@ class _Opening:
 @dataclass(frozen=True)
 class _Task:
     job: Job
+    cohort: int
     examples: list[Example]
 
 
@@ -242,12 +253,18 @@ class _Begun:
 
 
 @dataclass(frozen=True)
-class _AskedQueries:
-    queries: int
+class _Round:
+    """Message: what a round of a cohort has brought."""
+
+    cohort: int
+    asked: int  # queries so far
+    results: list[AttackResult]
+    queries: list[list[Query]]  # of each result, if they are wanted
 
 
 @dataclass(frozen=True)
 class _Done:
+    cohort: int
     statistics: EngineStatistics
     cpu_s: float
 
@@ -276,10 +293,8 @@ class _WorkerProcess:
     """A handle on another process."""
 
     def __init__(self, number: int, source: AttackSource, inbox: queue.SimpleQueue[tuple[_WorkerProcess, Any]]) -> None:
-        self.number, self.finished, self.began = number, 0, False
-        self.cohort: _Cohort | None = None
-        self.queries: list[Query] = []
-        """Those of the example whose result comes next."""
+        self.number, self.began = number, False
+        self.cohorts: dict[int, _Cohort] = {}
         self._process = subprocess.Popen([sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -295,8 +310,8 @@ class _WorkerProcess:
 
     def take(self, job: Job, cohort: _Cohort) -> None:
         """Send work."""
-        self.cohort = cohort
-        self._send(_Task(job, cohort.examples))
+        self.cohorts[cohort.number] = cohort
+        self._send(_Task(job, cohort.number, cohort.examples))
 
     def end(self) -> int:
         """Stop the process; return its exit status."""
@@ -367,27 +382,66 @@ def _serve(opening: _Opening, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
         torch.set_num_threads(opening.threads)
     victim = opening.source.victim()
     _write(outgoing, _Begun())
+    tasks: queue.SimpleQueue[_Task | BaseException] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(incoming, tasks), daemon=True).start()
+    running: deque[_RunningCohort] = deque()
+    vocabulary: Vocabulary | None = None
     while True:
-        task: _Task = pickle.load(incoming)
+        while not running or not tasks.empty():
+            task = tasks.get()
+            if isinstance(task, BaseException):
+                raise task
+            running.append(_RunningCohort(opening.source, victim, task, vocabulary))
+            vocabulary = running[-1].run.engine.vocabulary
+        cohort = running.popleft()
+        if cohort.take_turn(outgoing):
+            running.append(cohort)
+
+
+def _receive(incoming: IO[bytes], tasks: queue.SimpleQueue[_Task | BaseException]) -> None:
+    """Pass on tasks as they come, and at last the error that ends them."""
+    while True:
+        try:
+            tasks.put(pickle.load(incoming))
+        except BaseException as error:
+            tasks.put(error)
+            return
+
+
+class _RunningCohort:
+    """A cohort under attack, round by round."""
+
+    def __init__(self, source: AttackSource, victim: Victim, task: _Task, vocabulary: Vocabulary | None) -> None:
+        from isthmus.attacks.base import AttackRun
+
         began = time.process_time()
-        statistics = _attack(opening.source, victim, task, outgoing)
-        _write(outgoing, _Done(statistics, time.process_time() - began))
+        self.task, self.seed = task, task.job.settings.seed
+        self.queries: dict[int, list[Query]] = {}
+        settings = task.job.settings
+        if task.job.traced:
+            settings = replace(settings, engine=replace(settings.engine, trace=self._note))
+        models = source.models(task.job.names)
+        self.run = AttackRun(task.job.attack, victim, task.examples, settings, vocabulary=vocabulary, **models)
+        self.turns = self.run.in_turns()
+        self.cpu_s = time.process_time() - began
 
+    def _note(self, key: int, texts: Mapping[str, str], scores: Floats) -> None:
+        self.queries.setdefault(key, []).append((key, dict(texts), scores.copy()))
 
-def _attack(source: AttackSource, victim: Victim, task: _Task, outgoing: IO[bytes]) -> EngineStatistics:
-    job, seed = task.job, task.job.settings.seed
-    queries: dict[int, list[Query]] = {}
-
-    def note(key: int, texts: Mapping[str, str], scores: Floats) -> None:
-        queries.setdefault(key, []).append((key, dict(texts), scores.copy()))
-
-    settings = job.settings
-    if job.traced:
-        settings = replace(settings, engine=replace(settings.engine, trace=note))
-    run = job.attack(victim, task.examples, settings, **source.models(job.names))
-    run.engine.after_round = lambda: _write(outgoing, _AskedQueries(run.statistics.scores.logical))
-    for result in run:
-        if job.traced:
-            _write(outgoing, queries.pop(derive(seed, "victim", result.id), []))
-        _write(outgoing, result)
-    return run.statistics
+    def take_turn(self, outgoing: IO[bytes]) -> bool:
+        """Attack until there is nothing to do but to wait, and send what was found; False at the end."""
+        began = time.process_time()
+        found, waits = list[AttackResult](), False
+        for result in self.turns:
+            if result is None:
+                waits = True
+                break
+            found.append(result)
+        names = [derive(self.seed, "victim", result.id) for result in found] if self.task.job.traced else []
+        queries = [self.queries.pop(name, []) for name in names]
+        number, statistics = self.task.cohort, self.run.statistics
+        _write(outgoing, _Round(number, statistics.scores.logical, found, queries))
+        self.cpu_s += time.process_time() - began
+        if not waits:
+            _write(outgoing, _Done(number, statistics, self.cpu_s))
+        return waits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 from isthmus.core.errors import RunError
@@ -29,6 +30,10 @@ class Edit:
     end: int
     new_start: int
     new_end: int
+
+    def __reduce__(self) -> tuple[type[Edit], tuple[Any, ...]]:
+        """Pickle as a call, which takes a third of the time of a state."""
+        return Edit, _EDIT_VALUES(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,10 @@ class AttackResult:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RunError(f"this is not a record of an attack: {error}") from error
 
+    def __reduce__(self) -> tuple[type[AttackResult], tuple[Any, ...]]:
+        """Pickle as a call, which takes a third of the time of a state."""
+        return AttackResult, _VALUES(self)
+
     def __str__(self) -> str:
         if self.outcome == "error":
             return f"{self.id}: error ({self.reason})"
@@ -176,6 +185,8 @@ class AttackResult:
 
 _FIELDS = tuple(field.name for field in fields(AttackResult))
 _EDIT_FIELDS = tuple(field.name for field in fields(Edit))
+_VALUES = attrgetter(*_FIELDS)
+_EDIT_VALUES = attrgetter(*_EDIT_FIELDS)
 
 
 def _read_edit(edit: Mapping[str, Any]) -> Edit | None:

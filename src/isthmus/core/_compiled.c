@@ -150,24 +150,31 @@ lay_out(const Round *round, const Part *part, int64_t *at)
     return unit;
 }
 
-/* Content tokens of every row of a request, as many as there is room for. */
+/* Tokens of every row of a request, as many as there is room for. Of a long text most edits lie behind what a row
+   holds: such rows are equal, and `same` tells the first of them, counted from `row`; -1 for others and for the first. */
 static void
-measure(const Round *round, const Part *part, const int64_t *at, Py_ssize_t seen, int64_t *totals)
+measure(const Round *round, const Part *part, const int64_t *at, Py_ssize_t seen, int64_t row, int64_t *totals,
+        int64_t *same)
 {
-    int64_t whole = at[seen];
+    int64_t whole = at[seen], unchanged = -1;
     Py_ssize_t edit = 0;
     for (int64_t candidate = 0; candidate < part->count; candidate++) {
         int64_t length = whole;
+        int changed = 0;
         for (; edit < part->changes && part->edits[4 * edit] == candidate; edit++) {
             const int32_t *own = part->edits + 4 * edit;
             Py_ssize_t unit = part->unit_of[own[1]];
             if (unit >= seen) /* Behind all that any row holds. */
                 continue;
+            changed = 1;
             length += round->lengths[own[3]];
             if (own[2] == REPLACE)
                 length -= at[unit + 1] - at[unit];
         }
         totals[candidate] = (length < round->room ? length : round->room) + round->before + round->after;
+        same[candidate] = changed ? -1 : unchanged;
+        if (!changed && unchanged < 0)
+            unchanged = row + candidate;
     }
 }
 
@@ -211,8 +218,8 @@ key_of(const Round *round, const int64_t *row, int64_t total)
     return key ? key : 1;
 }
 
-/* The rows of one request, each at the place its length gives it; 0 where a token has no key. Of a long text most edits
-   lie behind what a row holds: such rows are equal, and their key is made once. */
+/* The rows of one request, each at its place; 0 where a token has no key. Rows without a change that shows share one
+   place and one key. */
 static int
 fill(const Round *round, const Part *part, const int64_t *at, Py_ssize_t seen, const int64_t *base,
      const int64_t *totals, int64_t *const *places, uint64_t *keys)
@@ -223,23 +230,27 @@ fill(const Round *round, const Part *part, const int64_t *at, Py_ssize_t seen, c
         int64_t *row = places[candidate], *content = row + round->before;
         int64_t filled = 0, from = 0;
         int changed = 0;
+        for (Py_ssize_t next = edit; next < part->changes && part->edits[4 * next] == candidate; next++)
+            changed |= part->unit_of[part->edits[4 * next + 1]] < seen;
+        if (!changed && unchanged) {
+            while (edit < part->changes && part->edits[4 * edit] == candidate)
+                edit++;
+            keys[candidate] = unchanged;
+            continue;
+        }
         memcpy(row, round->first, (size_t)round->before * sizeof(int64_t));
         for (; edit < part->changes && part->edits[4 * edit] == candidate; edit++) {
             const int32_t *own = part->edits + 4 * edit;
             Py_ssize_t unit = part->unit_of[own[1]];
             if (unit >= seen)
                 continue;
-            changed = 1;
             filled = put(content, filled, round->room, base + from, at[unit] - from);
             filled = put_unit(round, content, filled, own[3]);
             from = at[unit + (own[2] == REPLACE)];
         }
         filled = put(content, filled, round->room, base + from, at[seen] - from);
         memcpy(content + filled, round->last, (size_t)round->after * sizeof(int64_t));
-        if (changed || !unchanged)
-            keys[candidate] = key_of(round, row, totals[candidate]);
-        else
-            keys[candidate] = unchanged;
+        keys[candidate] = key_of(round, row, totals[candidate]);
         if (!keys[candidate])
             return 0;
         if (!changed)
@@ -248,26 +259,33 @@ fill(const Round *round, const Part *part, const int64_t *at, Py_ssize_t seen, c
     return 1;
 }
 
-/* Rows in the order of their lengths, equal ones as they come, and where each one's tokens begin. */
-static int
-order_rows(const int64_t *totals, int64_t rows, int64_t longest, int64_t *order, int64_t *begins)
+/* Where the tokens of each row begin if rows lie in the order of their lengths, equal ones as they come, and those that
+   are the `same` as an earlier one lie where that does; how many tokens this is, -1 where memory is short. */
+static int64_t
+order_rows(const int64_t *totals, const int64_t *same, int64_t rows, int64_t longest, int64_t *begins)
 {
     int64_t *next = PyMem_Calloc((size_t)longest + 2, sizeof(int64_t));
-    if (next == NULL)
-        return 0;
+    int64_t *order = PyMem_Malloc(((size_t)rows + 1) * sizeof(int64_t));
+    if (next == NULL || order == NULL) {
+        PyMem_Free(next);
+        PyMem_Free(order);
+        return -1;
+    }
     for (int64_t row = 0; row < rows; row++)
         next[totals[row] + 1]++;
     for (int64_t length = 0; length <= longest; length++)
         next[length + 1] += next[length];
     for (int64_t row = 0; row < rows; row++)
         order[next[totals[row]]++] = row;
-    PyMem_Free(next);
     int64_t begin = 0;
     for (int64_t place = 0; place < rows; place++) {
-        begins[order[place]] = begin;
-        begin += totals[order[place]];
+        int64_t row = order[place];
+        begins[row] = same[row] < 0 ? begin : begins[same[row]];
+        begin += same[row] < 0 ? totals[row] : 0;
     }
-    return 1;
+    PyMem_Free(next);
+    PyMem_Free(order);
+    return begin;
 }
 
 /* Whether the parts add up to the arrays they lie in; the rows and the most units of a text. */
@@ -291,7 +309,8 @@ adds_up(const Round *round, const Array *held, int64_t *rows, Py_ssize_t *longes
 
 /* Every request in turn: its tokens laid out in `base`, `at` where each unit begins, then `measure` or `fill`. */
 static int
-each_request(const Round *round, Py_ssize_t longest, int64_t *totals, int64_t *const *places, uint64_t *keys)
+each_request(const Round *round, Py_ssize_t longest, int64_t *totals, int64_t *same, int64_t *const *places,
+             uint64_t *keys)
 {
     int64_t *at = PyMem_Malloc(((size_t)longest + 1) * sizeof(int64_t)), *base = NULL;
     int64_t capacity = 0, row = 0;
@@ -305,7 +324,7 @@ each_request(const Round *round, Py_ssize_t longest, int64_t *totals, int64_t *c
         Py_ssize_t seen = good ? lay_out(round, &part, at) : -1;
         good = seen >= 0;
         if (good && places == NULL) {
-            measure(round, &part, at, seen, totals + row);
+            measure(round, &part, at, seen, row, totals + row, same + row);
         } else if (good) {
             if (at[seen] > capacity) {
                 PyMem_Free(base);
@@ -331,33 +350,31 @@ static PyObject *
 made_rows(const Round *round, int64_t rows, Py_ssize_t longest)
 {
     PyObject *answer = NULL, *parts[4] = {NULL, NULL, NULL, NULL};
-    int64_t **places = NULL, *begins = NULL, tokens = 0, most = 0;
+    int64_t **places = NULL, *same = NULL, tokens = 0, most = 0;
     Py_ssize_t bytes = (Py_ssize_t)rows * (Py_ssize_t)sizeof(int64_t);
-    int64_t *totals, *order, *ids;
+    int64_t *totals, *begins, *ids;
     if (!(parts[0] = PyByteArray_FromStringAndSize(NULL, bytes)) ||
         !(parts[1] = PyByteArray_FromStringAndSize(NULL, bytes)) ||
         !(parts[3] = PyByteArray_FromStringAndSize(NULL, bytes)))
         goto done;
     totals = (int64_t *)(void *)PyByteArray_AsString(parts[0]);
-    order = (int64_t *)(void *)PyByteArray_AsString(parts[1]);
-    if (!each_request(round, longest, totals, NULL, NULL))
+    begins = (int64_t *)(void *)PyByteArray_AsString(parts[1]);
+    same = PyMem_Malloc(((size_t)rows + 1) * sizeof(int64_t));
+    places = PyMem_Malloc(((size_t)rows + 1) * sizeof(int64_t *));
+    if (same == NULL || places == NULL || !each_request(round, longest, totals, same, NULL, NULL))
         goto other;
-    for (int64_t row = 0; row < rows; row++) {
-        tokens += totals[row];
+    for (int64_t row = 0; row < rows; row++)
         if (totals[row] > most)
             most = totals[row];
-    }
-    begins = PyMem_Malloc(((size_t)rows + 1) * sizeof(int64_t));
-    places = PyMem_Malloc(((size_t)rows + 1) * sizeof(int64_t *));
-    if (begins == NULL || places == NULL || most > round->places ||
-        tokens > PY_SSIZE_T_MAX / (Py_ssize_t)sizeof(int64_t) || !order_rows(totals, rows, most, order, begins))
+    if (most > round->places || (tokens = order_rows(totals, same, rows, most, begins)) < 0 ||
+        tokens > PY_SSIZE_T_MAX / (Py_ssize_t)sizeof(int64_t))
         goto other;
     if (!(parts[2] = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)tokens * (Py_ssize_t)sizeof(int64_t))))
         goto done;
     ids = (int64_t *)(void *)PyByteArray_AsString(parts[2]);
     for (int64_t row = 0; row < rows; row++)
         places[row] = ids + begins[row];
-    if (!each_request(round, longest, totals, places, (uint64_t *)(void *)PyByteArray_AsString(parts[3])))
+    if (!each_request(round, longest, totals, NULL, places, (uint64_t *)(void *)PyByteArray_AsString(parts[3])))
         goto other;
     answer = PyTuple_Pack(4, parts[0], parts[1], parts[2], parts[3]);
     goto done;
@@ -367,7 +384,7 @@ other:
         answer = Py_None;
     }
 done:
-    PyMem_Free(begins);
+    PyMem_Free(same);
     PyMem_Free(places);
     for (int index = 0; index < 4; index++)
         Py_XDECREF(parts[index]);

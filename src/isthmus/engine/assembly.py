@@ -39,9 +39,13 @@ class Assembler:
         self._templates: dict[int, Template] = {}
         scramble = np.random.default_rng(0x1575)
         # One key for every token in every segment, and one for every place; ids may have gaps.
-        self._size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=0))
+        self._size = self.splicer.size
         self._token_keys = scramble.integers(1, 2**63, 2 * self._size, np.uint64) * np.uint64(2) + np.uint64(1)
         self._place_keys = scramble.integers(1, 2**63, max_tokens + 1, np.uint64) * np.uint64(2) + np.uint64(1)
+
+    def renew(self, vocabulary: Vocabulary) -> None:
+        """Use another vocabulary; the units of the old one stay with it, because others may still use them."""
+        self.splicer = Splicer.shared(self.tokenizer, vocabulary)
 
     def template(self, fields: int) -> Template:
         """The special tokens around rows with this number of fields."""
@@ -130,8 +134,8 @@ class Assembler:
         )  # fmt: skip
         if found is None:
             return None
-        total, order, ids = (np.frombuffer(array, np.int64) for array in found[:3])
-        return TokenRows(total, order, ids, None, np.frombuffer(found[3], np.uint64))
+        total, begins, ids = (np.frombuffer(array, np.int64) for array in found[:3])
+        return TokenRows(total, None, ids, None, np.frombuffer(found[3], np.uint64), begins)
 
     def _plain(self, draft: Draft) -> tuple[Int32, Int32] | None:
         """The units of a draft and where its words are among them; None where some word shares its unit."""
@@ -205,6 +209,7 @@ class Assembler:
         if not len(rows):
             return np.zeros(0, np.uint64)
         keys = np.empty(len(rows), np.uint64)
+        assert rows.order is not None
         keys[rows.order] = np.concatenate([self.keys(ids, types) for ids, types in rows.matrices])
         return keys
 

@@ -11,7 +11,7 @@ done per word of an unchanged text, and tokens that a model would not read are n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -42,18 +42,24 @@ class Cuts:
 
 
 class TokenRows:
-    """Rows of tokens, one after the other, the shortest first."""
+    """Rows of tokens, one after the other, the shortest first; equal rows may share their tokens."""
 
     __slots__ = ("_begins", "ids", "keys", "order", "total", "types")
 
     def __init__(
-        self, total: Ints, order: Ints, ids: Ints, types: Ints | None, keys: NDArray[np.uint64] | None = None
+        self,
+        total: Ints,
+        order: Ints | None,
+        ids: Ints,
+        types: Ints | None,
+        keys: NDArray[np.uint64] | None = None,
+        begins: Ints | None = None,
     ) -> None:
         self.keys = keys  # [rows] what tells rows apart, where it is known already
         self.total = total  # [rows] tokens, the special ones included
-        self.order = order  # rows, the shortest first
+        self.order = order  # rows, the shortest first; None where `begins` says where each one is
         self.ids, self.types = ids, types  # [tokens] of all rows, in that order
-        self._begins: Ints | None = None
+        self._begins = begins
 
     def __len__(self) -> int:
         return len(self.total)
@@ -62,6 +68,7 @@ class TokenRows:
     def begins(self) -> Ints:
         """The position of the first token of each row."""
         if self._begins is None:
+            assert self.order is not None
             lengths = self.total[self.order]
             self._begins = np.empty(len(lengths), np.int64)
             self._begins[self.order] = np.cumsum(lengths) - lengths
@@ -69,7 +76,8 @@ class TokenRows:
 
     @property
     def matrices(self) -> Iterator[tuple[Ints, Ints | None]]:
-        """Ids and segment ids of the rows of each length, the shortest first."""
+        """Ids and segment ids of the rows of each length, the shortest first, if each has tokens of its own."""
+        assert self.order is not None
         lengths = self.total[self.order]
         bounds = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)] if len(lengths) else []
         at = 0
@@ -78,6 +86,25 @@ class TokenRows:
             end = at + shape[0] * shape[1]
             yield self.ids[at:end].reshape(shape), None if self.types is None else self.types[at:end].reshape(shape)
             at = end
+
+    def take(self, rows: Ints) -> TokenRows:
+        """Some of the rows, in the order given, without the others."""
+        return _collect(self.total[rows], self.begins[rows], self.ids, self.types)
+
+    @classmethod
+    def join(cls, parts: Sequence[TokenRows]) -> TokenRows:
+        """The rows of several, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        sizes = np.fromiter((len(part.ids) for part in parts), np.int64, len(parts))
+        shifts = np.cumsum(sizes) - sizes
+        types = [part.types for part in parts if part.types is not None]
+        return _collect(
+            np.concatenate([part.total for part in parts]),
+            np.concatenate([part.begins + shift for part, shift in zip(parts, shifts, strict=True)]),
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate(types) if types else None,
+        )
 
     def batch(self, rows: Ints, pad: int) -> TokenBatch:
         """Some rows as one batch, padded on the right where their lengths differ."""
@@ -96,6 +123,13 @@ class TokenRows:
         places[~is_token] = 0
         types = None if self.types is None else np.where(is_token, self.types[places], 0)
         return TokenBatch(np.where(is_token, self.ids[places], pad), is_token.astype(np.int64), types)
+
+
+def _collect(total: Ints, begins: Ints, ids: Ints, types: Ints | None) -> TokenRows:
+    """Rows that begin anywhere in `ids`."""
+    order = by_size(total)
+    places = join_ranges(begins[order], total[order])
+    return TokenRows(total, order, ids[places], None if types is None else types[places])
 
 
 def gather_rows(

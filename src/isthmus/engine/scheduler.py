@@ -8,8 +8,9 @@ flight ask for, answers it in a few large batches, and resumes each attack with 
        └────────────────────────────────────────────────────────────────────────────┘
 
 The engine counts queries, enforces budgets and time limits by throwing `BudgetSpent` or `TimeSpent` into the
-generator, and turns a failing victim into an error of the attacks it concerned. On a GPU two cohorts take turns, so
-that the host resumes one while the device scores the other.
+generator, and turns a failing victim into an error of the attacks it concerned. On a GPU two lanes of attacks take
+turns, so that the host resumes one while the device scores the other. What must be scored again in full precision
+waits for that of other rounds, while the rest of its lane goes on.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
@@ -31,7 +33,18 @@ from isthmus.core.types import Floats, Keys, MaskedLM, SentenceEncoder, TokenVic
 from isthmus.engine.cache import ScoreCache
 from isthmus.engine.changes import make_draft
 from isthmus.engine.requests import Gradient, Request, Score, Similarity
-from isthmus.engine.scoring import AskedScore, Later, Reached, Scorer, ScoreStatistics, derive_judge_key, shared_streams
+from isthmus.engine.scoring import (
+    AskedScore,
+    Claims,
+    Doubtful,
+    Later,
+    Reached,
+    ScoreAnswers,
+    Scorer,
+    ScoreStatistics,
+    derive_judge_key,
+    shared_streams,
+)
 from isthmus.engine.services import KINDS, Services
 from isthmus.engine.settings import EngineSettings, EngineStatistics, QueryHook
 from isthmus.engine.tasks import BudgetSpent, EngineTask, Program, Steps, Stop, TimeSpent, Value, no_progress
@@ -41,13 +54,43 @@ from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
 _NOTHING_YET = Score(Draft.of({}, Vocabulary()), count=0)
+_ENOUGH_CLAIMS = 512
+"""Rows that wait for a second look before it is taken: as many as fill a launch."""
+_PATIENCE = 3
+"""Rounds after which it is taken anyway: who waits long would be left alone with the last rounds."""
+
+
+@dataclass(slots=True)
+class _Lane(Generic[Value]):
+    """Attacks that move together, and the round under way."""
+
+    tasks: list[EngineTask[Value]] = field(default_factory=list)  # about to ask
+    served: list[EngineTask[Value]] = field(default_factory=list)  # whose requests the round answers
+    wait: Later | None = None  # for these answers
+    held: list[tuple[list[EngineTask[Value]], Claims]] = field(default_factory=list)  # wait for a second look
+    age: int = 0  # rounds since the first of them
+    looked: list[list[EngineTask[Value]]] = field(default_factory=list)  # get theirs in this round
+    look: Callable[[], list[ScoreAnswers]] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that wait for a second look."""
+        return sum(len(tasks) for tasks, _ in self.held)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a second look is to be taken."""
+        if not self.held:
+            return False
+        rows = sum(len(claims.again) for _, claims in self.held)
+        return not self.tasks or rows >= _ENOUGH_CLAIMS or self.age >= _PATIENCE
 
 
 class Engine:
     """Runs programs against one victim.
 
     `reached` says which rows of scores count as success: where the victim scores in bfloat16, those are confirmed in
-    float32 before anybody sees them.
+    float32 before anybody sees them. A `vocabulary` of an earlier engine spares it the words that it knows.
     """
 
     def __init__(
@@ -58,17 +101,22 @@ class Engine:
         reached: Reached | None = None,
         encoder: SentenceEncoder | None = None,
         masked_lm: MaskedLM | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self.victim, self.settings, self.reached = victim, settings or EngineSettings(), reached
         unknown = getattr(getattr(victim, "tokenizer", None), "unk_token", None)
-        self.vocabulary = Vocabulary(unknown if isinstance(unknown, str) else "[UNK]")
+        unknown = unknown if isinstance(unknown, str) else "[UNK]"
+        fits = vocabulary is not None and vocabulary.unknown == unknown
+        if vocabulary is None or not fits or 2 * len(vocabulary) > self.settings.vocabulary_limit:
+            vocabulary = Vocabulary(unknown)
+        self.vocabulary = vocabulary
         self.scorer = self._scorer(victim)
         graded = victim.graded if isinstance(victim, Voting) else None
         self.graded = None if graded is None else self._scorer(graded, self.scorer.statistics)
         self.statistics = EngineStatistics(self.scorer.statistics)
         self.services = Services(victim, encoder, masked_lm, self.vocabulary, self.statistics.add_service_time)
         on_gpu = isinstance(victim, TokenVictim) and victim.device_type != "cpu"
-        self.cohorts = 2 if on_gpu else 1
+        self.lanes = 2 if on_gpu else 1
         self.after_round: Callable[[], None] | None = None
         """Called after every round, by whoever shows how a run comes along."""
         self.in_flight = self.settings.in_flight or (8192 if on_gpu else 256)
@@ -92,6 +140,10 @@ class Engine:
 
     def run(self, programs: Iterable[Program[Value]]) -> Iterator[EngineTask[Value]]:
         """Run programs to their ends, yielding the task of each as it ends."""
+        return (task for task in self.run_in_turns(programs) if task is not None)
+
+    def run_in_turns(self, programs: Iterable[Program[Value]]) -> Iterator[EngineTask[Value] | None]:
+        """The same, yielding None whenever there is nothing to do but to wait: others may have their turn."""
         source = iter(programs)
         with _freeze_garbage(), _measure_time(self.statistics):
             while True:
@@ -105,37 +157,63 @@ class Engine:
                         scorer.renew(self.vocabulary)
                 self.services.renew(self.vocabulary)
 
-    def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[EngineTask[Value], None, bool]:
+    def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[EngineTask[Value] | None, None, bool]:
         """Run until the source is empty (False) or the vocabulary is full and everything in flight has ended (True)."""
-        waiting: deque[tuple[list[EngineTask[Value]], list[EngineTask[Value]], Later]] = deque()
-        share = max(1, self.in_flight // self.cohorts)
+        lanes: deque[_Lane[Value]] = deque()
+        share = max(1, self.in_flight // self.lanes)
         empty = False
-        for _ in range(self.cohorts):
-            cohort, empty = yield from self._admit(source, [], share)
-            if cohort:
-                waiting.append(self._start_round(cohort))
-        while waiting:
-            cohort, later, wait = waiting.popleft()
-            began = time.perf_counter()
-            answers = wait()
-            self._charge(cohort, time.perf_counter() - began)
-            if callable(answers):  # A second look was started: let another cohort go on meanwhile.
-                waiting.append((cohort, later, answers))
-                continue
-            cohort = yield from self._resume(cohort, answers)
+        for _ in range(self.lanes):
+            lane: _Lane[Value] = _Lane()
+            empty = yield from self._admit(source, lane.tasks, share)
+            if self._start_round(lane):
+                lanes.append(lane)
+        while lanes:
+            yield None
+            lane = lanes.popleft()
+            yield from self._end_round(lane)
             if self.after_round is not None:
                 self.after_round()
-            cohort += later
             if not empty and len(self.vocabulary) < self.settings.vocabulary_limit:
-                cohort, empty = yield from self._admit(source, cohort, share)
-            if cohort:
-                waiting.append(self._start_round(cohort))
+                empty = yield from self._admit(source, lane.tasks, share - lane.waiting)
+            if self._start_round(lane):
+                lanes.append(lane)
         return not empty
 
-    def _start_round(
+    def _start_round(self, lane: _Lane[Value]) -> bool:
+        """Start a round, with a second look at what waits for one if that is due; False if the lane is at its end."""
+        if lane.is_due:
+            lane.look = self.scorer.look([claims for _, claims in lane.held])
+            lane.looked, lane.held, lane.age = [tasks for tasks, _ in lane.held], [], 0
+        lane.age += bool(lane.held)
+        if lane.tasks:
+            lane.served, lane.tasks, lane.wait = self._start_requests(lane.tasks)
+        return lane.wait is not None or lane.look is not None
+
+    def _end_round(self, lane: _Lane[Value]) -> Generator[EngineTask[Value], None, None]:
+        """Wait for a round, and pass on its answers but for those that are in doubt."""
+        tasks, answers = list[EngineTask[Value]](), list[Any]()
+        if lane.wait is not None:
+            began = time.perf_counter()
+            tasks, found = lane.served, lane.wait()
+            self._charge(tasks, time.perf_counter() - began)
+            if isinstance(found, Doubtful):
+                lane.held.append(([tasks[place] for place in found.claims.places], found.claims))
+                tasks = [task for task, answer in zip(tasks, found.answers, strict=True) if answer is not None]
+                found = [answer for answer in found.answers if answer is not None]
+            answers = found
+        if lane.look is not None:
+            began, looked = time.perf_counter(), [task for own in lane.looked for task in own]
+            answers = [*answers, *(answer for own in lane.look() for answer in own)]
+            self._charge(looked, time.perf_counter() - began)
+            tasks = tasks + looked
+        lane.wait, lane.look, lane.served, lane.looked = None, None, [], []
+        going = yield from self._resume(tasks, answers)
+        lane.tasks = going + lane.tasks
+
+    def _start_requests(
         self, cohort: list[EngineTask[Value]]
     ) -> tuple[list[EngineTask[Value]], list[EngineTask[Value]], Later]:
-        """Start a round: the tasks that it serves, those that are left for later, and what to wait for.
+        """Start answering: the tasks that the round serves, those that are left for later, and what to wait for.
 
         The oldest come first, so that attacks that ask for much end one after the other instead of all at the end. One
         request may go beyond the limit; it does not keep smaller ones behind it from being served in the same round.
@@ -175,18 +253,18 @@ class Engine:
             task.logical += request.rows  # type: ignore[union-attr]
             asked.append(own)
         began = time.perf_counter()
-        wait = self.scorer.start(asked)
+        wait = self.scorer.start(asked, patient=True)
         self._charge(cohort, time.perf_counter() - began)
         return wait
 
     def _admit(
         self, source: Iterator[Program[Value]], cohort: list[EngineTask[Value]], share: int
-    ) -> Generator[EngineTask[Value], None, tuple[list[EngineTask[Value]], bool]]:
-        """Start programs until the cohort is full; True if the source is empty."""
+    ) -> Generator[EngineTask[Value], None, bool]:
+        """Start programs until the cohort has its share; True if the source is empty."""
         while len(cohort) < share:
             program = next(source, None)
             if program is None:
-                return cohort, True
+                return True
             key = program.key if self.victim.stochastic else 0
             task = EngineTask(
                 program, program.start(self.vocabulary), AskedScore(_NOTHING_YET, program.label, key), program.budget
@@ -195,7 +273,7 @@ class Engine:
                 yield task
             else:
                 cohort.append(task)
-        return cohort, False
+        return False
 
     def _resume(
         self, cohort: list[EngineTask[Value]], answers: Sequence[Any]
@@ -322,7 +400,8 @@ class Engine:
             if chosen and scorer is not None:
                 whole = len(chosen) == len(cohort)
                 asking = cohort if whole else [cohort[index] for index in chosen]
-                started.append((chosen, scorer.start([task.asked for task in asking])))
+                patient = scorer is self.scorer
+                started.append((chosen, scorer.start([task.asked for task in asking], patient=patient)))
         if len(scoring) < len(scores):
             looked_at = [index for index in scores if _is_fresh(cohort[index])]
             started.append((looked_at, self.scorer.start([self._look(cohort[index]) for index in looked_at])))
@@ -338,7 +417,7 @@ class Engine:
         self._charge(cohort, time.perf_counter() - began)
         if len(started) == 1:
             return started[0][1]
-        return partial(_gather_answers, started, [None] * len(cohort))
+        return partial(_gather_answers, started, len(cohort))
 
     def _look(self, task: EngineTask[Value]) -> AskedScore:
         """The request of a task for confirmation, with its own randomness."""
@@ -395,17 +474,18 @@ def _tell(trace: QueryHook, key: int, request: Score, scores: Floats) -> None:
             trace(key, texts, scores[row])
 
 
-def _gather_answers(started: list[tuple[list[int], Later]], answers: list[Any]) -> list[Any] | Later:
-    """Wait for answers of several kinds; if a confirmation was started, it is waited for next."""
-    again: list[tuple[list[int], Later]] = []
+def _gather_answers(started: list[tuple[list[int], Later]], count: int) -> list[Any] | Doubtful:
+    """Wait for answers of several kinds; those of one kind may be in doubt."""
+    answers: list[Any] = [None] * count
+    claims: Claims | None = None
     for chosen, wait in started:
         served = wait()
-        if callable(served):
-            again.append((chosen, served))
-            continue
+        if isinstance(served, Doubtful):
+            claims, served = served.claims, served.answers
+            claims.places = [chosen[place] for place in claims.places]
         for index, answer in zip(chosen, served, strict=True):
             answers[index] = answer
-    return partial(_gather_answers, again, answers) if again else answers
+    return answers if claims is None else Doubtful(answers, claims)
 
 
 @contextmanager
@@ -420,6 +500,10 @@ def _measure_time(statistics: EngineStatistics) -> Iterator[None]:
 _COLLECT_EVERY_S = 10.0
 _collected = time.monotonic()
 """When the old was last collected; a process that has just begun has none."""
+_running = 0
+"""Runs that have begun and not ended: some take turns."""
+_thresholds = gc.get_threshold()
+"""Those of garbage collection before the first of them."""
 
 
 @contextmanager
@@ -430,19 +514,28 @@ def _freeze_garbage() -> Iterator[None]:
     again and again would keep its garbage. So that of a run is collected at its end, that of before at its beginning,
     the old only every few seconds, because there may be a lot to walk.
     """
-    global _collected
+    global _running
+    if not _running:
+        _freeze()
+    _running += 1
+    try:
+        yield
+    finally:
+        _running -= 1
+        if not _running:
+            gc.set_threshold(*_thresholds)
+            gc.collect()  # While the rest is frozen this looks at what the runs made, and at nothing else.
+            gc.unfreeze()
+
+
+def _freeze() -> None:
+    global _collected, _thresholds
     is_due = time.monotonic() - _collected > _COLLECT_EVERY_S
     gc.collect(2 if is_due else 1)
     _collected = time.monotonic() if is_due else _collected
     gc.freeze()
-    thresholds = gc.get_threshold()
+    _thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 50, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.collect()  # While the rest is frozen this looks at what the run made, and at nothing else.
-        gc.unfreeze()
 
 
 __all__ = [

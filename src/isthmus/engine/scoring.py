@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -22,6 +23,7 @@ from isthmus.core.types import Floats, Ints, Keys, Victim
 from isthmus.engine.cache import ScoreCache
 from isthmus.engine.packing import Failures, distinct
 from isthmus.engine.requests import Score, take_edits
+from isthmus.engine.rows import TokenRows
 from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
@@ -31,7 +33,7 @@ Reached = Callable[[Floats, Ints], NDArray[np.bool_]]
 ScoreAnswer = Floats | VictimError
 ScoreAnswers = list[ScoreAnswer]
 Later = Callable[[], Any]
-"""Waits and gives `ScoreAnswers`, or another `Later` where a second look was started."""
+"""Waits and gives `ScoreAnswers`; for whoever is patient also `Doubtful` ones."""
 
 MOST_UNITS = 1 << 22
 """Words or units assembled at once; larger requests are served in parts, so that memory stays bounded."""
@@ -93,6 +95,28 @@ class AskedScore:
 
 
 @dataclass(slots=True)
+class Claims:
+    """Requests of a round with rows that must be scored again in full precision, before anybody sees an answer."""
+
+    places: list[int]  # of the requests among those of the round
+    asked: list[AskedScore]
+    scores: Floats  # of all their rows [rows, classes]
+    labels: Ints  # [rows]
+    again: Ints  # the rows to be scored again
+    claimed: NDArray[np.bool_]  # [again] which of these claim a success; the others are asked for exactly
+    work: TokenRows  # the tokens of each of these
+    streams: Keys | None  # [again]
+
+
+@dataclass(slots=True)
+class Doubtful:
+    """Answers of a round, None where a second look is needed."""
+
+    answers: list[ScoreAnswer | None]
+    claims: Claims
+
+
+@dataclass(slots=True)
 class ScoringPlan:
     """The rows that must be scored, and which row answers which."""
 
@@ -119,18 +143,23 @@ class Scorer(ABC):
         self.victim, self.cache = victim, cache
         self.statistics = statistics or ScoreStatistics()
 
-    def start(self, asked: Sequence[AskedScore]) -> Later:
-        """Start answering; call the result to wait for one answer per request, or for what to wait for next."""
+    def start(self, asked: Sequence[AskedScore], *, patient: bool = False) -> Later:
+        """Start answering; call the result to wait for one answer per request.
+
+        Whoever is `patient` may get answers that are `Doubtful`, and asks for a second look when it likes; for others
+        that is done at once.
+        """
         parts = list(self._parts(asked))
         if len(parts) == 1 and len(parts[0]) == len(asked):
-            return self._start(list(asked))
+            wait = self._start(list(asked))
+            return wait if patient else partial(self._settled, wait)
         pieces: dict[int, list[ScoreAnswer]] = defaultdict(list)
         waiting: deque[tuple[list[tuple[int, AskedScore]], Later]] = deque()
 
         def settle(most: int) -> None:
             while len(waiting) > most:
                 part, wait = waiting.popleft()
-                for (index, _), answer in zip(part, at_last(wait), strict=True):
+                for (index, _), answer in zip(part, self._settled(wait), strict=True):
                     pieces[index].append(answer)
 
         for part in parts:
@@ -142,6 +171,20 @@ class Scorer(ABC):
             return [_join_pieces(pieces[index]) for index in range(len(asked))]
 
         return finish
+
+    def look(self, claims: Sequence[Claims]) -> Callable[[], list[ScoreAnswers]]:
+        """Start a second look at the claims of several rounds; the result waits for the answers of each."""
+        raise NotImplementedError("only what is scored in low precision needs a second look")
+
+    def _settled(self, wait: Later) -> ScoreAnswers:
+        """The answers once they are certain."""
+        found = wait()
+        if not isinstance(found, Doubtful):
+            return found  # type: ignore[no-any-return]
+        (looked,) = self.look([found.claims])()
+        for place, answer in zip(found.claims.places, looked, strict=True):
+            found.answers[place] = answer
+        return found.answers  # type: ignore[return-value]
 
     def find_known(self, request: Score) -> Floats | None:
         """The scores of candidates that need not be scored; None if that cannot be told at once."""
@@ -257,14 +300,6 @@ def _number_rows(item: AskedScore) -> Keys:
     """Numbers that tell the rows of a request apart: of the query, or of the draw."""
     rows = np.arange(item.request.rows, dtype=np.uint64)
     return rows % np.uint64(item.request.draws) if item.request.draws else rows + np.uint64(item.first_query)
-
-
-def at_last(wait: Later) -> ScoreAnswers:
-    """The final answers, however often they must be waited for."""
-    answers = wait()
-    while callable(answers):
-        answers = answers()
-    return answers  # type: ignore[no-any-return]
 
 
 def hand_out(asked: Sequence[AskedScore], scores: Floats, failures: Failures) -> list[ScoreAnswer]:

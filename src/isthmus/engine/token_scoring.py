@@ -17,12 +17,15 @@ from isthmus.engine.assembly import Assembler
 from isthmus.engine.cache import ScoreCache
 from isthmus.engine.packing import Failures, launch_batches, not_finite, pack_rows
 from isthmus.engine.requests import Score
-from isthmus.engine.rows import TokenRows
+from isthmus.engine.rows import TokenRows, join_ranges
 from isthmus.engine.scoring import (
     MOST_UNITS,
     AskedScore,
+    Claims,
+    Doubtful,
     Later,
     Reached,
+    ScoreAnswer,
     ScoreAnswers,
     Scorer,
     ScoreStatistics,
@@ -61,7 +64,7 @@ class TokenScorer(Scorer):
 
     def renew(self, vocabulary: Vocabulary) -> None:
         """Forget every word and unit."""
-        self.assembler.splicer.clear(vocabulary)
+        self.assembler.renew(vocabulary)
 
     def rows_at_once(self, base: Draft) -> int:
         """The number of rows that fit in memory: the model reads no more than its limit of any text."""
@@ -130,9 +133,9 @@ class TokenScorer(Scorer):
             plan.missing = plan.missing[otherwise[plan.missing]]
         wait = self._forward(work, owner, plan.wanted, streams)
 
-        def finish() -> ScoreAnswers | Later:
+        def finish() -> ScoreAnswers | Doubtful:
             scores, failures = self._settle(plan, *wait())
-            return self._confirm(asked, work, owner, exact, scores, failures, streams)
+            return self._sift(asked, work, owner, exact, scores, failures, streams)
 
         return finish
 
@@ -142,7 +145,7 @@ class TokenScorer(Scorer):
             self._note_unread(asked, answers)
         return answers
 
-    def _confirm(
+    def _sift(
         self,
         asked: Sequence[AskedScore],
         work: TokenRows,
@@ -151,26 +154,57 @@ class TokenScorer(Scorer):
         scores: Floats,
         failures: Failures,
         streams: Keys | None,
-    ) -> ScoreAnswers | Later:
-        """Start scoring again, in full precision, what was asked for exactly and what counts as a success."""
-        counts = [item.request.rows for item in asked]
+    ) -> ScoreAnswers | Doubtful:
+        """Answers, but for requests with rows that count as a success or were asked for exactly."""
+        counts = np.fromiter((item.request.rows for item in asked), np.int64, len(asked))
         labels = np.repeat([item.label for item in asked], counts)
         claimed = np.zeros(len(scores), bool) if self.reached is None else self.reached(scores, labels) & ~exact
-        again = np.flatnonzero(claimed | exact)
-        if not len(again):
-            return hand_out(asked, scores, failures)
-        wait = self._forward(work, owner, again, streams, exact=True)
+        wanted, answers = claimed | exact, hand_out(asked, scores, failures)
+        request = np.repeat(np.arange(len(asked)), counts)  # [rows]
+        wanted[np.isin(request, request[list(failures)])] = False  # its answer is the failure
+        if not wanted.any():
+            return answers
+        doubted = np.unique(request[wanted])
+        rows = join_ranges((np.cumsum(counts) - counts)[doubted], counts[doubted])  # of these requests
+        again = np.flatnonzero(wanted[rows])
+        places, chosen = doubted.tolist(), rows[again]
+        own = None if streams is None else streams[chosen]
+        items = [asked[place] for place in places]
+        claims = Claims(
+            places, items, scores[rows], labels[rows], again, claimed[chosen], work.take(owner[chosen]), own
+        )
+        certain: list[ScoreAnswer | None] = list(answers)
+        for place in places:
+            certain[place] = None
+        return Doubtful(certain, claims)
 
-        def finish() -> ScoreAnswers:
-            scores[again], failed = wait()
-            failures.update({int(again[index]): error for index, error in failed.items()})
-            if self.reached is not None:
-                holds = self.reached(scores, labels)
-                self.statistics.confirmed += int(claimed.sum())
-                self.statistics.unconfirmed += int((claimed & ~holds).sum())
-            return hand_out(asked, scores, failures)
+    def look(self, claims: Sequence[Claims]) -> Callable[[], list[ScoreAnswers]]:
+        """Start scoring again, in full precision, what was asked for exactly and what counts as a success."""
+        work = TokenRows.join([one.work for one in claims])
+        own = [one.streams for one in claims if one.streams is not None]
+        rows = np.arange(len(work))
+        wait = self._forward(work, rows, rows, np.concatenate(own) if own else None, exact=True)
+
+        def finish() -> list[ScoreAnswers]:
+            values, failed = wait()
+            ends = np.cumsum([len(one.again) for one in claims]).tolist()
+            return [
+                self._settle_claims(
+                    one, values[start:end], {at - start: failed[at] for at in failed if start <= at < end}
+                )
+                for one, start, end in zip(claims, [0, *ends], ends, strict=False)
+            ]
 
         return finish
+
+    def _settle_claims(self, claims: Claims, values: Floats, failed: Failures) -> ScoreAnswers:
+        """The answers of the requests of one round, with the scores of the second look."""
+        claims.scores[claims.again] = values
+        if self.reached is not None:
+            holds = self.reached(values, claims.labels[claims.again])
+            self.statistics.confirmed += int(claims.claimed.sum())
+            self.statistics.unconfirmed += int((claims.claimed & ~holds).sum())
+        return hand_out(claims.asked, claims.scores, {int(claims.again[at]): error for at, error in failed.items()})
 
     @property
     def _block(self) -> int:
@@ -184,7 +218,8 @@ class TokenScorer(Scorer):
     ) -> Callable[[], tuple[Floats, Failures]]:
         """Start scoring these rows, each a draw of its `owner`; their scores in order, and what failed by index."""
         own, rows = None if streams is None else streams[rows], owner[rows]
-        together = pack_rows(work, rows, on_gpu=self.on_gpu, pad=self.pad, streams=own, block=self._block)
+        half = self.inexact and not exact
+        together = pack_rows(work, rows, on_gpu=self.on_gpu, pad=self.pad, streams=own, block=self._block, half=half)
         statistics = self.statistics
         statistics.forwarded += len(rows)
         statistics.batches += len(together.batches)

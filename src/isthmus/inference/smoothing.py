@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from isthmus.core.errors import ModelError, UsageError
 from isthmus.core.types import Floats, Pending, Texts, Victim
-from isthmus.inference.synonym_draws import draw_keys
+from isthmus.inference.synonym_draws import draw_keys_of
 from isthmus.lexicon.synonyms import FILE, SynonymTable
 from isthmus.models.deployment import BESIDE, Deployment
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from isthmus.models.classifier import Classifier
 
 Voice = Literal["vote", "mean"]
-_TEXTS_AT_ONCE = 8_192
+_DRAWS_AT_ONCE = 16_384
+"""Draws that are read at once: enough to fill a GPU in a few launches."""
 _PARTS = 4
 """In which texts are read on a GPU, so that it and the host work at the same time."""
 
@@ -95,7 +96,7 @@ class SmoothedVictim:
     @property
     def texts_at_once(self) -> int:
         """A large number of texts per call: their draws differ in length, and each length is a batch of its own."""
-        return max(64, _TEXTS_AT_ONCE // self.draws)
+        return max(64, _DRAWS_AT_ONCE // self.draws)
 
     @property
     def stochastic(self) -> bool:
@@ -129,14 +130,13 @@ class SmoothedVictim:
         elif keys is None:
             keys = np.array([_key_of(text) for text in texts], np.uint64)
         answers = np.zeros((len(texts), len(self.labels)), np.float32)
-        step = max(1, _TEXTS_AT_ONCE // self.draws)
+        step = max(1, _DRAWS_AT_ONCE // self.draws)
         if self.device_type == "cuda":  # While it reads some draws, the next ones are spliced.
             step = max(64, -(-min(step, len(texts)) // _PARTS))
         before: tuple[slice, Pending] | None = None
         for start in range(0, len(texts), step):
             part = slice(start, min(start + step, len(texts)))
-            draws = [draw_keys(key, self.draws) for key in keys[part].tolist()]
-            here = part, self._reader.launch(texts[part], draws)
+            here = part, self._reader.launch(texts[part], draw_keys_of(keys[part], self.draws))
             if before is not None:
                 answers[before[0]] = self._answers(before[1]())
             before = here

@@ -23,10 +23,14 @@ def draw_keys(key: int, draws: int) -> Keys:
     return splitmix(np.uint64(key) + splitmix(np.arange(draws, dtype=np.uint64)))
 
 
+def draw_keys_of(keys: Keys, draws: int) -> list[Keys]:
+    """One key per draw, for each of several texts."""
+    return list(splitmix(keys[:, None] + splitmix(np.arange(draws, dtype=np.uint64))))
+
+
 def choose_members(places: Ints, sizes: Ints, keys: Keys) -> Ints:
-    """The member that the keys draw from a set of each size [draws, places]."""
-    own = splitmix(places.astype(np.uint64) * _PLACES)
-    bits = splitmix(keys[:, None] ^ own[None, :]) >> np.uint64(11)  # [draws, places], 53 bits: a float64 holds them
+    """The member that each key draws from the set of this size at this place; the three go together."""
+    bits = splitmix(keys ^ splitmix(places.astype(np.uint64) * _PLACES)) >> np.uint64(11)  # A float64 holds 53 bits.
     return np.asarray((bits.astype(np.float64) * 2.0**-53 * sizes).astype(np.int64))
 
 
@@ -42,7 +46,7 @@ class DrawnText:
     def choices(self, keys: Keys) -> Ints:
         """The word drawn from its set at each place with a choice [draws, places]."""
         sizes = np.array([len(self.sets[place]) for place in self.places], np.int64)
-        return choose_members(np.array(self.places, np.int64), sizes, keys)
+        return choose_members(np.array(self.places, np.int64), sizes, keys[:, None])
 
     def text(self, choice: Sequence[int]) -> dict[str, str]:
         """The text with these words."""

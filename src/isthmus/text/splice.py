@@ -90,6 +90,7 @@ class Splicer:
         self.vocabulary = vocabulary
         self.identity = identity(tokenizer)
         self.subwords = SubWords(tokenizer)
+        self.size = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=0))  # no id is larger
         self.separators = self.subwords.separators()
         self._bare_cut = re.compile(rf"[{SPACES}{_ASCII_PUNCTUATION}{self.separators}]")
         self.mode: SpliceMode = self._find_mode()

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from isthmus.attacks.processes import AttackWatch, Job, Workers, cohorts_of
+from isthmus.attacks.processes import AT_ONCE, AttackWatch, Job, Workers, cohorts_of
 from isthmus.verbs.attack.auxiliary_models import Companions, Names
 from isthmus.verbs.model_loading import VERSION, open_victim, suit_fields
 from isthmus.verbs.observer import Observer
@@ -85,4 +85,4 @@ def attack_by_workers(
     settings = replace(settings, engine=replace(settings.engine, trace=None))
     job = Job(ready.methods[name], settings, ready.model_names(name), traced=request.trace)
     cohorts = cohorts_of(together, request.processes, on_gpu=on_gpu)
-    yield from ready.workers.attack(job, cohorts, wanted, watch)
+    yield from ready.workers.attack(job, cohorts, wanted, watch, at_once=AT_ONCE if on_gpu else 1)
