@@ -229,6 +229,37 @@ def test_what_may_not_move_does_not(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_gradient_that_is_one_number_for_all_coordinates_is_climbed(name: str) -> None:
+    # Autograd gives that of a plain sum as a view of one number, in which nothing can be overwritten.
+    def model(rows: torch.Tensor) -> torch.Tensor:
+        total = rows.sum(dim=1)
+        return torch.stack([total, torch.full_like(total, 4.5)], dim=1)
+
+    inputs = toys.pixels(40)
+    result = build(name).run(model, inputs, toys.answers(model, inputs))
+    assert result.success.any()
+    assert not result.blind.any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layout", ["transposed", "expanded", "in a graph"])
+def test_inputs_of_any_layout_are_read_and_left_alone(name: str, layout: str, recwarn: pytest.WarningsRecorder) -> None:
+    model, inputs = toys.network(), toys.pixels(24)
+    given = inputs.t().contiguous().t() if layout == "transposed" else inputs.clone()
+    if layout == "expanded":
+        inputs = inputs[:1].repeat(24, 1)
+        given = inputs[:1].expand(24, -1)
+    elif layout == "in a graph":
+        given = given.requires_grad_()
+    labels = toys.answers(model, inputs)
+    result, usual = (build(name).run(model, each, labels) for each in (given, inputs))
+    assert torch.equal(given, inputs)
+    assert torch.equal(result.adversarial, usual.adversarial)
+    assert not result.adversarial.requires_grad
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_model_that_answers_nonsense_near_by_is_not_fooled(name: str) -> None:
     def model(rows: torch.Tensor) -> torch.Tensor:
         logits = torch.stack([rows.sum(dim=1), 9 - rows.sum(dim=1)], dim=1) * 0.01

@@ -23,6 +23,7 @@ def check_inputs(inputs: Tensor, bounds: Bounds | None) -> Tensor:
     if not bool(inputs.isfinite().all()):
         row = int((~inputs.flatten(1).isfinite().all(dim=1)).nonzero()[0])
         raise UsageError(f"row {row} of the inputs has values that are not numbers: leave it out")
+    inputs = inputs.detach()
     if bounds is not None:
         least, most = float(inputs.min()), float(inputs.max())
         if least < bounds[0] or most > bounds[1]:
@@ -30,7 +31,7 @@ def check_inputs(inputs: Tensor, bounds: Bounds | None) -> Tensor:
                 f"inputs lie in [{least:g}, {most:g}], the box is [{bounds[0]:g}, {bounds[1]:g}]: rescale them (pixels "
                 "from 0 to 1, normalisation inside the model), or pass bounds=(least, most), or None for embeddings"
             )
-    return inputs.detach()
+    return inputs
 
 
 def check_labels(name: str, labels: Tensor, inputs: Tensor) -> Tensor:

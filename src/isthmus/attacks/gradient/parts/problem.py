@@ -228,7 +228,8 @@ class Problem:
         (found,) = torch.autograd.grad(
             value, leaf, weights, retain_graph=keep, allow_unused=True, materialize_grads=True
         )
-        return (found,)
+        # That of a plain sum is one number seen from all coordinates, and steps overwrite what they are given.
+        return (found.contiguous() if 0 in found.stride() else found,)
 
     def watch(self, rows: Tensor, gradient: Tensor) -> Tensor:
         """Record the rows whose first gradient was zero or not finite; values that are not finite become zero."""
