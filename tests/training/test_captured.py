@@ -460,6 +460,38 @@ def test_a_step_that_waits_for_the_gpu_is_not_recorded(monkeypatch, notes):
     assert "a step waits for the GPU (called a synchronizing CUDA operation)" in notes[0]
 
 
+@pytest.mark.parametrize("when", ["another shape", "the comparison"])
+def test_recordings_make_room_where_an_ordinary_step_lacks_memory(when, monkeypatch, notes):
+    usual = RecordedSteps._walk
+
+    def starves(self, batch):
+        found = usual(self, batch)
+        if self._recorded and (len(batch) == 6 if when == "another shape" else batch.tap is None):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return found
+
+    for defence, texts in ((defences.Standard(), False), (defences.SMART(momentum=0.5), True)):
+        monkeypatch.setattr(RecordedSteps, "_walk", usual)
+        weights, taken, _, _, _ = walked(monkeypatch, records=False, defence=defence, steps=9, texts=texts)
+        monkeypatch.setattr(RecordedSteps, "_walk", starves)
+        own, also, players, taker, _ = walked(monkeypatch, records=True, defence=defence, steps=9, texts=texts)
+        assert also == taken
+        assert toys.same_bits(own, weights)
+        assert players
+        assert not taker.records
+        assert "too little memory" in notes.pop()
+
+
+def test_a_step_that_lacks_memory_without_recordings_ends_the_training(monkeypatch, notes):
+    def starves(self, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(RecordedSteps, "_walk", starves)
+    with pytest.raises(torch.OutOfMemoryError):
+        walked(monkeypatch, records=True)
+    assert notes == []
+
+
 def test_only_so_many_shapes_are_recorded(monkeypatch, notes):
     monkeypatch.setattr(captured, "LARGEST", 1)
     weights, _, _, _, _ = walked(monkeypatch, records=False)

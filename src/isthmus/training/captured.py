@@ -233,11 +233,25 @@ class RecordedSteps:
             return self._ordinary(rows, make, rates)
         seen = self._seen.setdefault(shape, _Seen())
         seen.times += 1
-        if seen.recording is None:
-            return self._approach(seen, rows, make, rates)
-        if not seen.trusted:
+        if seen.recording is not None and seen.trusted:
+            return self._replay(seen.recording, rows, rates)
+        before = _Passed(self)
+        try:
+            if seen.recording is None:
+                return self._approach(seen, rows, make, rates, before)
             return self._compare(seen, rows, make, rates)
-        return self._replay(seen.recording, rows, rates)
+        except torch.OutOfMemoryError:
+            if not self._recorded:
+                raise
+        # The memory of a step is free again when its error is. What recordings hold may be what is missing.
+        self._give_up("they leave too little memory for ordinary steps")
+        before.restore()
+        return self._ordinary(rows, make, rates)
+
+    @property
+    def _recorded(self) -> int:
+        """Number of recordings."""
+        return sum(each.recording is not None for each in self._seen.values())
 
     def ordinary(self, batch: Batch, rates: Sequence[float]) -> Taken:
         """Run a step without recordings."""
@@ -266,15 +280,18 @@ class RecordedSteps:
 
     # From ordinary steps to a recording.
 
-    def _approach(self, seen: _Seen, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float]) -> Taken:
+    def _approach(
+        self, seen: _Seen, rows: Tensor, make: Callable[[Tensor], Batch], rates: Sequence[float], before: _Passed
+    ) -> Taken:
         """Run an ordinary step; the second of a shape is observed, and the shape is recorded after it."""
-        if seen.times == 1 or sum(each.recording is not None for each in self._seen.values()) >= LARGEST:
+        if seen.times == 1 or self._recorded >= LARGEST:
             return self._ordinary(rows, make, rates)
-        before = _Passed(self)
         draws = StepDraws(self._streams)
         try:
             with _refusing_waits():
                 taken = self._ordinary(rows, make, rates, draws)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             # No weight has moved: the optimiser comes last, and waits for nothing.
             self._give_up(f"a step waits for the GPU ({_first_line(error)})")
@@ -341,9 +358,11 @@ class RecordedSteps:
         """Run the recording's step and undo it, then an ordinary step, which counts."""
         assert seen.recording is not None
         before = _Stepped(self)
-        replayed = self._replay(seen.recording, rows, rates)
-        after = [parameter.detach().clone() for parameter in self.parameters]
-        before.restore()
+        try:
+            replayed = self._replay(seen.recording, rows, rates)
+            after = [parameter.detach().clone() for parameter in self.parameters]
+        finally:
+            before.restore()
         taken = self._ordinary(rows, make, rates)
         way = _length([p.detach() - old for p, old in zip(self.parameters, before.weights, strict=True)])
         apart = _length([p.detach() - other for p, other in zip(self.parameters, after, strict=True)])
@@ -363,6 +382,8 @@ class RecordedSteps:
 
     def _give_up(self, why: str) -> None:
         self.records = False
+        for seen in self._seen.values():
+            seen.recording = None
         self._seen.clear()
         self._pool = None
         work.note(f"steps are not recorded as CUDA graphs: {why}. The training goes on step by step")
