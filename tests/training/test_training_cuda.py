@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -172,8 +173,18 @@ class StopsAt(toys.Recorder):
             raise Stops
 
 
-def test_a_recorded_training_is_continued(tmp_path: Path, notes: list[str]) -> None:
-    settings, defence = replace(SETTINGS, checkpoint_every=15), defences.VIB(latent=4)
+@pytest.mark.parametrize(
+    "defence",
+    [
+        defences.VIB(latent=4),
+        defences.FreeLB(steps=2),
+        defences.SMART(momentum=0.5),
+        defences.InfoBERT(adversary="freelb", steps=2, p_t_given_x="auxiliary"),
+    ],
+    ids=str,
+)
+def test_a_recorded_training_is_continued(defence: Defence, tmp_path: Path, notes: list[str]) -> None:
+    settings = replace(SETTINGS, checkpoint_every=15)
     fitted(tmp_path / "whole", defence, dropout=0.1, settings=settings)
     with pytest.raises(Stops):
         fitted(tmp_path / "parts", defence, dropout=0.1, settings=settings, progress=StopsAt())
@@ -200,6 +211,30 @@ def test_a_failed_recording_does_not_end_the_training(
     fitted(tmp_path / "failed", defences.Standard(), dropout=0.1)
     assert len(notes) == 1
     assert np.allclose(losses(tmp_path / "ordinary"), losses(tmp_path / "failed"), rtol=2e-3, atol=1e-4)
+
+
+def test_recordings_make_room_where_an_ordinary_step_lacks_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str]
+) -> None:
+    usual, before = captured.RecordedSteps._walk, torch.cuda.memory_allocated()
+    held: list[torch.Tensor] = []
+
+    def starves(self: Any, batch: Any) -> Any:
+        found = usual(self, batch)
+        if self._recorded and batch.tap is None:
+            held.append(torch.empty(1 << 50, dtype=torch.uint8, device="cuda"))
+        return found
+
+    monkeypatch.setattr(captured, "ENABLED", False)
+    fitted(tmp_path / "ordinary", defences.SMART(momentum=0.5))
+    monkeypatch.setattr(captured, "ENABLED", True)
+    monkeypatch.setattr(captured.RecordedSteps, "_walk", starves)
+    fitted(tmp_path / "starved", defences.SMART(momentum=0.5))
+    assert len(notes) == 1
+    assert "too little memory" in notes[0]
+    assert np.allclose(losses(tmp_path / "ordinary"), losses(tmp_path / "starved"), rtol=2e-3, atol=1e-4)
+    gc.collect()
+    assert torch.cuda.memory_allocated() < before + (64 << 20)
 
 
 def test_a_step_that_looks_at_a_number_is_not_recorded(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> None:
@@ -232,7 +267,15 @@ def images(defence: Defence, folder: Path) -> None:
     train(splits, model, defence, settings=settings, folder=folder, device="cuda")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("defence", [defences.Standard(), defences.VIB(latent=4), defences.VUB(latent=4)], ids=str)
+OF_IMAGES = [
+    defences.Standard(),
+    defences.VIB(latent=4),
+    defences.VUB(latent=4),
+    defences.Adversarial(attack="fgsm", attack_parameters="epsilon=0.05", base="vib"),
+]
+
+
+@pytest.mark.parametrize("defence", OF_IMAGES, ids=str)
 def test_recorded_steps_over_images(
     defence: Defence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str], replays: list[int]
 ) -> None:
