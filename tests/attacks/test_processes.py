@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import os
+import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 from process_toys import BAD, GOOD, Counting, Toy
 
+from isthmus.attacks import processes
 from isthmus.attacks.base import AttackSettings
 from isthmus.attacks.processes import LARGEST, SMALLEST, AttackWatch, Job, Workers, attack_in_processes, cohorts_of
 from isthmus.attacks.words.deepwordbug import DeepWordBug
@@ -71,6 +76,27 @@ def test_a_process_attacks_two_cohorts_in_turns():
     assert {each.id: each.to_row() for each in found} == alone()
     assert len(found) == 24
     assert len(watch.statistics) == 4
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_cohort_that_has_ended_keeps_no_memory(traced: bool):
+    """While others are under attack hardly any garbage is collected."""
+    task = processes._Task(Job(DeepWordBug(), AttackSettings(), "none", traced), 0, examples())
+    cohort = processes._RunningCohort(Toy(), Counting(), task, None)
+    engine, said = weakref.ref(cohort.run.engine), io.BytesIO()
+    gc.disable()
+    try:
+        while cohort.take_turn(said):
+            pass
+        del cohort
+        assert engine() is None
+    finally:
+        gc.enable()
+    said.seek(0)
+    queries = 0
+    while isinstance(message := pickle.load(said), processes._Round):
+        queries += sum(map(len, message.queries))
+    assert queries == (message.statistics.scores.logical if traced else 0)
 
 
 def test_a_text_that_kills_every_process_ends_the_attack():

@@ -172,7 +172,8 @@ def test_no_numbers_lead_outside_the_arrays(part: ModuleType, data: st.DataObjec
         total, begins, ids = (np.frombuffer(each, np.int64) for each in found[:3])
         assert (begins >= 0).all()
         assert (begins + total <= len(ids)).all()
-        own = dict(zip(begins.tolist(), total.tolist(), strict=True))  # Rows that look the same share their tokens.
+        # Rows that look the same share their tokens; where an empty row begins, another one may begin, too.
+        own = dict(sorted(zip(begins.tolist(), total.tolist(), strict=True)))
         assert sum(own.values()) == len(ids)
         assert set(ids) <= {*arrays[9].tolist(), *arrays[10].tolist(), *arrays[11].tolist()}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from isthmus.core.errors import VictimError
 from isthmus.inference.smoothing import SmoothedVictim
 from isthmus.inference.synonym_draws import DrawnText, draw_keys
 from isthmus.inference.synonym_reading import ReadsRows
@@ -85,6 +86,20 @@ def test_forgetting_words_changes_nothing(encoder: Callable[[str], Path], monkey
     monkeypatch.setattr("isthmus.inference.synonym_reading._MOST_WORDS", 3)
     assert np.array_equal(rows.scores(TEXTS, KEYS), before)
     assert len(rows.vocabulary) > 3
+
+
+def test_a_text_that_cannot_be_read_spoils_no_other(encoder: Callable[[str], Path]):
+    rows = ReadsRows(ClassifierVictim(Classifier.create(encoder("bert"), ("no", "yes"))), TABLE)
+    before = rows.scores(TEXTS, KEYS)
+    with pytest.raises(VictimError, match="cannot read one of 1 texts"):
+        rows.scores([{"text": "half \ud83d of a fine film"}], KEYS[:1])
+    assert np.array_equal(rows.scores(TEXTS, KEYS), before)
+
+
+def test_keys_are_numbers_of_any_type(encoder: Callable[[str], Path]):
+    victim = SmoothedVictim(ClassifierVictim(Classifier.create(encoder("bert"), ("no", "yes"))), TABLE, 6, "mean")
+    keys = np.arange(len(TEXTS))
+    assert np.array_equal(victim.scores(TEXTS, keys), victim.scores(TEXTS, keys.astype(np.uint64)))
 
 
 def test_behind_votes_stand_the_mean_probabilities_of_the_same_draws(encoder: Callable[[str], Path]):

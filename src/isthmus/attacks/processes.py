@@ -27,6 +27,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
@@ -419,14 +420,12 @@ class _RunningCohort:
         self.queries: dict[int, list[Query]] = {}
         settings = task.job.settings
         if task.job.traced:
-            settings = replace(settings, engine=replace(settings.engine, trace=self._note))
+            # Not a method of this object: in a circle with its run, it would outlive its end.
+            settings = replace(settings, engine=replace(settings.engine, trace=partial(_note, self.queries)))
         models = source.models(task.job.names)
         self.run = AttackRun(task.job.attack, victim, task.examples, settings, vocabulary=vocabulary, **models)
         self.turns = self.run.in_turns()
         self.cpu_s = time.process_time() - began
-
-    def _note(self, key: int, texts: Mapping[str, str], scores: Floats) -> None:
-        self.queries.setdefault(key, []).append((key, dict(texts), scores.copy()))
 
     def take_turn(self, outgoing: IO[bytes]) -> bool:
         """Attack until there is nothing to do but to wait, and send what was found; False at the end."""
@@ -445,3 +444,7 @@ class _RunningCohort:
         if not waits:
             _write(outgoing, _Done(number, statistics, self.cpu_s))
         return waits
+
+
+def _note(queries: dict[int, list[Query]], key: int, texts: Mapping[str, str], scores: Floats) -> None:
+    queries.setdefault(key, []).append((key, dict(texts), scores.copy()))

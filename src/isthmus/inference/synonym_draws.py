@@ -25,7 +25,7 @@ def draw_keys(key: int, draws: int) -> Keys:
 
 def draw_keys_of(keys: Keys, draws: int) -> list[Keys]:
     """One key per draw, for each of several texts."""
-    return list(splitmix(keys[:, None] + splitmix(np.arange(draws, dtype=np.uint64))))
+    return list(splitmix(np.asarray(keys, np.uint64)[:, None] + splitmix(np.arange(draws, dtype=np.uint64))))
 
 
 def choose_members(places: Ints, sizes: Ints, keys: Keys) -> Ints:

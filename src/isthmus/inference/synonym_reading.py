@@ -142,6 +142,7 @@ class ReadsRows:
         try:
             rows = self.assembler.rows(list(self._draws(texts, keys)))
         except (TypeError, UnicodeError, ValueError) as error:
+            self._forget()  # The word that cannot be read, too: the next text would meet it again.
             raise VictimError(f"the tokenizer cannot read one of {len(texts)} texts: {error}") from error
         if victim.stochastic:
             read, own = np.arange(len(rows)), np.arange(len(rows))
