@@ -12,7 +12,7 @@ from engine_toys import BertVictim, TextVictim, roberta_tokenizer
 
 from isthmus.core.errors import UsageError, VictimError, VictimTimeout
 from isthmus.core.types import Texts
-from isthmus.engine import scheduler
+from isthmus.engine.garbage import freeze_garbage
 from isthmus.engine.requests import UNKNOWN, Score, at_each, replacing
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, TimeSpent
 from isthmus.engine.token_scoring import TokenScorer
@@ -399,7 +399,7 @@ def test_a_process_that_attacks_again_and_again_keeps_no_garbage():
 
     gc.collect()
     before = weakref.ref(Circle())
-    with scheduler._freeze_garbage():
+    with freeze_garbage():
         within = weakref.ref(Circle())
         lasting = Circle()
         frozen = gc.get_freeze_count()

@@ -15,15 +15,13 @@ waits for that of other rounds, while the rest of its lane goes on.
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +30,8 @@ from isthmus.core.hashing import splitmix
 from isthmus.core.types import Floats, Keys, MaskedLM, SentenceEncoder, TokenVictim, Victim, Voting
 from isthmus.engine.cache import ScoreCache
 from isthmus.engine.changes import make_draft
+from isthmus.engine.garbage import freeze_garbage
+from isthmus.engine.lanes import Lane
 from isthmus.engine.requests import Gradient, Request, Score, Similarity
 from isthmus.engine.scoring import (
     AskedScore,
@@ -39,7 +39,6 @@ from isthmus.engine.scoring import (
     Doubtful,
     Later,
     Reached,
-    ScoreAnswers,
     Scorer,
     ScoreStatistics,
     derive_judge_key,
@@ -54,36 +53,6 @@ from isthmus.text.draft import Draft
 from isthmus.text.vocabulary import Vocabulary
 
 _NOTHING_YET = Score(Draft.of({}, Vocabulary()), count=0)
-_ENOUGH_CLAIMS = 512
-"""Rows that wait for a second look before it is taken: as many as fill a launch."""
-_PATIENCE = 3
-"""Rounds after which it is taken anyway: who waits long would be left alone with the last rounds."""
-
-
-@dataclass(slots=True)
-class _Lane(Generic[Value]):
-    """Attacks that move together, and the round under way."""
-
-    tasks: list[EngineTask[Value]] = field(default_factory=list)  # about to ask
-    served: list[EngineTask[Value]] = field(default_factory=list)  # whose requests the round answers
-    wait: Later | None = None  # for these answers
-    held: list[tuple[list[EngineTask[Value]], Claims]] = field(default_factory=list)  # wait for a second look
-    age: int = 0  # rounds since the first of them
-    looked: list[list[EngineTask[Value]]] = field(default_factory=list)  # get theirs in this round
-    look: Callable[[], list[ScoreAnswers]] | None = None
-
-    @property
-    def waiting(self) -> int:
-        """Tasks that wait for a second look."""
-        return sum(len(tasks) for tasks, _ in self.held)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a second look is to be taken."""
-        if not self.held:
-            return False
-        rows = sum(len(claims.again) for _, claims in self.held)
-        return not self.tasks or rows >= _ENOUGH_CLAIMS or self.age >= _PATIENCE
 
 
 class Engine:
@@ -145,7 +114,7 @@ class Engine:
     def run_in_turns(self, programs: Iterable[Program[Value]]) -> Iterator[EngineTask[Value] | None]:
         """The same, yielding None whenever there is nothing to do but to wait: others may have their turn."""
         source = iter(programs)
-        with _freeze_garbage(), _measure_time(self.statistics):
+        with freeze_garbage(), _measure_time(self.statistics):
             while True:
                 began = yield from self._run_until_full(source)
                 if not began:
@@ -159,11 +128,11 @@ class Engine:
 
     def _run_until_full(self, source: Iterator[Program[Value]]) -> Generator[EngineTask[Value] | None, None, bool]:
         """Run until the source is empty (False) or the vocabulary is full and everything in flight has ended (True)."""
-        lanes: deque[_Lane[Value]] = deque()
+        lanes: deque[Lane[Value]] = deque()
         share = max(1, self.in_flight // self.lanes)
         empty = False
         for _ in range(self.lanes):
-            lane: _Lane[Value] = _Lane()
+            lane: Lane[Value] = Lane()
             empty = yield from self._admit(source, lane.tasks, share)
             if self._start_round(lane):
                 lanes.append(lane)
@@ -179,7 +148,7 @@ class Engine:
                 lanes.append(lane)
         return not empty
 
-    def _start_round(self, lane: _Lane[Value]) -> bool:
+    def _start_round(self, lane: Lane[Value]) -> bool:
         """Start a round, with a second look at what waits for one if that is due; False if the lane is at its end."""
         if lane.is_due:
             lane.look = self.scorer.look([claims for _, claims in lane.held])
@@ -189,7 +158,7 @@ class Engine:
             lane.served, lane.tasks, lane.wait = self._start_requests(lane.tasks)
         return lane.wait is not None or lane.look is not None
 
-    def _end_round(self, lane: _Lane[Value]) -> Generator[EngineTask[Value], None, None]:
+    def _end_round(self, lane: Lane[Value]) -> Generator[EngineTask[Value], None, None]:
         """Wait for a round, and pass on its answers but for those that are in doubt."""
         tasks, answers = list[EngineTask[Value]](), list[Any]()
         if lane.wait is not None:
@@ -495,47 +464,6 @@ def _measure_time(statistics: EngineStatistics) -> Iterator[None]:
         yield
     finally:
         statistics.total_s += time.perf_counter() - began
-
-
-_COLLECT_EVERY_S = 10.0
-_collected = time.monotonic()
-"""When the old was last collected; a process that has just begun has none."""
-_running = 0
-"""Runs that have begun and not ended: some take turns."""
-_thresholds = gc.get_threshold()
-"""Those of garbage collection before the first of them."""
-
-
-@contextmanager
-def _freeze_garbage() -> Iterator[None]:
-    """Exclude existing objects from garbage collection: scanning them repeatedly would cost more than the attacks.
-
-    What was frozen goes to the oldest generation afterwards, which is hardly ever collected: a process that attacks
-    again and again would keep its garbage. So that of a run is collected at its end, that of before at its beginning,
-    the old only every few seconds, because there may be a lot to walk.
-    """
-    global _running
-    if not _running:
-        _freeze()
-    _running += 1
-    try:
-        yield
-    finally:
-        _running -= 1
-        if not _running:
-            gc.set_threshold(*_thresholds)
-            gc.collect()  # While the rest is frozen this looks at what the runs made, and at nothing else.
-            gc.unfreeze()
-
-
-def _freeze() -> None:
-    global _collected, _thresholds
-    is_due = time.monotonic() - _collected > _COLLECT_EVERY_S
-    gc.collect(2 if is_due else 1)
-    _collected = time.monotonic() if is_due else _collected
-    gc.freeze()
-    _thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 50, 100)
 
 
 __all__ = [
