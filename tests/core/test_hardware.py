@@ -4,6 +4,7 @@ import signal
 import time
 
 import pytest
+import torch
 
 from isthmus.core import hardware
 
@@ -53,3 +54,12 @@ def test_it_answers_here_without_ending_the_process():
     assert hardware.bfloat16_works("cpu") in (True, False)
     assert hardware.has_fast_bfloat16("cpu") <= hardware.bfloat16_works("cpu")
     assert hardware.has_fast_bfloat16("mps") is False
+    assert hardware.attacks_faster_in_bfloat16("cpu") <= hardware.bfloat16_works("cpu")
+    assert hardware.attacks_faster_in_bfloat16("cuda") is False
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_attacks_gain_where_vector_instructions_have_bfloat16(has: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has, raising=False)
+    monkeypatch.setattr(hardware, "bfloat16_works", lambda device: True)
+    assert hardware.attacks_faster_in_bfloat16("cpu") is has

@@ -122,7 +122,7 @@ def _check_machine() -> Iterator[Finding]:
     try:
         import torch
 
-        from isthmus.core.hardware import has_fast_bfloat16
+        from isthmus.core.hardware import attacks_faster_in_bfloat16, has_fast_bfloat16
     except Exception as error:  # a broken torch fails to import in many ways
         yield Finding("machine", "device", "bad", f"torch cannot be imported: {error}", "reinstall torch")
         return
@@ -138,6 +138,8 @@ def _check_machine() -> Iterator[Finding]:
         device = "cpu"
     if has_fast_bfloat16(device):
         yield Finding("machine", "bfloat16", "ok", f"native on {device}: --precision bf16 is faster")
+    elif attacks_faster_in_bfloat16(device):
+        yield Finding("machine", "bfloat16", "ok", "attack --precision bf16 is faster; training uses fp32")
     else:
         yield Finding("machine", "bfloat16", "ok", f"no gain on {device}: fp32 is used")
 
