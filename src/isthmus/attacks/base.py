@@ -326,7 +326,8 @@ class AttackRun:
         return self.engine.statistics
 
     def __iter__(self) -> Iterator[AttackResult]:
-        return map(self._make_result, self.raw())
+        for task in self.raw():
+            yield self._make_result(task)
 
     def in_turns(self) -> Iterator[AttackResult | None]:
         """The results, and None whenever the run has nothing to do but to wait, so that others may have their turn."""
