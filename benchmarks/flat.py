@@ -7,9 +7,9 @@
     python benchmarks/flat.py --data PACK --by-class                          which class withstands the attacks
     python benchmarks/tables.py write
 
-PACK is a folder with sst2, and with trec6 and ag_news for the stages of that name. A unit is one training with one
-seed and what is asked of the model: its accuracy on the whole test split, what attacks leave of it, and how far the
-words that decide stay the same under attack. Each figure is a cell of the ledger. A cell that is there is not run
+PACK is a folder with sst2, and with trec6, ag_news and imdb for the stages of that name. A unit is one training with
+one seed and what is asked of the model: its accuracy on the whole test split, what attacks leave of it, and how far
+the words that decide stay the same under attack. Each figure is a cell of the ledger. A cell that is there is not run
 again; one that is finished is on the disk at once. After --deadline nothing new is begun, after --stop what still runs
 is ended. Trainings and half-finished attacks stay in RUNS, and the same command goes on with them; units that share a
 training share its folder. `proof/flat_plan.py` says what is run, and in which order.
@@ -39,7 +39,7 @@ from proof.units import Place, asked, loaded
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--data", type=Path, help="folder with sst2, trec6 and ag_news")
+    options.add_argument("--data", type=Path, help="folder with sst2, trec6, ag_news and imdb")
     options.add_argument("--runs", type=Path, default=Path("runs/flat"), help="folder of the trained models")
     options.add_argument("--results", type=Path, default=REPOSITORY / "results", help="folder of the ledger's files")
     options.add_argument("--assets", type=Path, help="folder of word lists and encoders, in place of ISTHMUS_CACHE")
@@ -52,7 +52,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     options.add_argument("--workers", type=int, default=1, help="processes beside each other, on one GPU")
     options.add_argument("--deadline", type=float, help="seconds after which nothing new is begun")
     options.add_argument("--stop", type=float, help="seconds after which what still runs is ended")
-    options.add_argument("--points", type=int, help="training texts of each round; all of them unless this is given")
+    options.add_argument("--points", type=int, help="training texts of each round; 2,000 for minilm, else all")
     options.add_argument("--pairs", type=int, default=1000, help="pairs that are explained")
     options.add_argument("--n", type=int, help="texts to attack, for a quick look")
     options.add_argument("--limit", type=int, help="texts to train on, for a quick look")

@@ -4,13 +4,13 @@
     headline      SST-2, TextFooler and PWWS on all test texts: base, adv, adv-frozen, flat; 3 seeds
     frozen        lstm and cnn without rounds, with frozen embeddings; 3 seeds
     seeds         lstm: seeds 3 to 9 of headline arms, 3 and 4 of the others; minilm: 3 and 4 of all arms
-    ablation      gamma = 0, beta = 0, both 0; 3 seeds, those of minilm after `transfer`
+    ablation      gamma = 0, beta = 0, both 0; 3 seeds, those of minilm after `pwws`
     pwws          trained and tested with PWWS, 3 seeds
     pairs         tau and top-5 on each model's own pairs and on those of base: integrated gradients here, LIME later
     transfer      BAE on all texts; after `textdefender` genetic, iga, pso, clare on 300; base, adv, flat, one seed
     vocabulary    lstm and cnn whose vocabulary holds the attacks' candidates, 3 seeds
     textdefender  trained and tested under the limits textdefender-2021: cnn, 3 seeds, and minilm, 2
-    trec6, ag_news  lstm and cnn, headline arms, 3 seeds
+    trec6, ag_news, imdb  lstm and cnn, headline arms, 3 seeds; rounds of all, 2,000 and 1,000 texts
     small         what one processor does without a GPU: arms trained with PWWS, whose attacks need no sentence encoder:
                   cnn with the larger vocabulary on SST-2 (1,000 texts a round), lstm and cnn on TREC-6, 3 seeds; what
                   LIME and integrated gradients say of 200 pairs of the latter
@@ -33,7 +33,7 @@ from proof.plan import Explained, Unit
 
 STAGES = (
     "search", "headline", "frozen", "seeds", "ablation", "pwws", "pairs", "transfer", "vocabulary", "textdefender",
-    "trec6", "ag_news", "small",
+    "trec6", "ag_news", "imdb", "small",
 )  # fmt: skip
 PAGE = "flat"
 BACKBONES = ("minilm", "lstm", "cnn")
@@ -54,21 +54,25 @@ then. lstm takes what cnn takes."""
 PRESET = "textdefender-2021"
 MORE_WORDS = 50_000
 
+POINTS: Mapping[str, str | int] = {"minilm": 2000, "lstm": "none", "cnn": "none"}
+"""Training texts of each round; "none": all of them."""
 _ROUNDS = {"lstm": (12, 4, 4), "cnn": (12, 4, 4), "minilm": (6, 2, 2)}
 """Epochs, epochs before the first round, epochs from one round to the next: two rounds. The paper has 30, 10, 10."""
 _SETTINGS = TrainingSettings(
     batch_size=64, warmup=0.1, max_tokens=64, precision="fp32", checkpoint_every=None, information=0
 )
+_MAX_TOKENS = {"ag_news": 128, "imdb": 256}
 _SEARCHED = "search"
 
 
 def plan(points: int | None = None, pairs: int = 1000) -> list[Unit]:
-    """Every unit, in the order of its worth; `points` texts of each round, None: all of them."""
+    """Every unit, in the order of its worth; `points` texts of each round in place of `POINTS`."""
     found = [
         *_search(), *_headline(), *_frozen(), *_more_lstm(), *_more_minilm(), *_ablation(WORDS), *_pwws(),
-        *_pairs("integrated_gradients", pairs), *_transfer(("bae",), TEXTS), *_ablation(("minilm",)), *_vocabulary(),
+        *_ablation(("minilm",)), *_pairs("integrated_gradients", pairs), *_transfer(("bae",), TEXTS), *_vocabulary(),
         *_textdefender(), *_pairs("lime", pairs), *_transfer(("genetic", "iga", "pso"), 300),
-        *_transfer(("clare",), 300), *_other("trec6", None, 500), *_other("ag_news", 2000, 1000), *_small(pairs),
+        *_transfer(("clare",), 300), *_other("trec6", None, 500), *_other("ag_news", 2000, 1000),
+        *_other("imdb", 1000, 500), *_small(pairs),
     ]  # fmt: skip
     return found if points is None else [_of_points(unit, points) for unit in found]
 
@@ -86,7 +90,8 @@ def arm(name: str, backbone: str, *, attack: str = "textfooler", ending: str = "
     if name == "base":
         return Method(f"base{ending}")
     beta, gamma = CHOSEN[backbone]
-    shared = {"attack": attack, "points": "none", "start": start, "every": every, "keep_failed": "true", **more}
+    rounds = {"points": POINTS[backbone], "start": start, "every": every}
+    shared = {"attack": attack, **rounds, "keep_failed": "true", **more}
     own: dict[str, dict[str, Any]] = {
         "adv": {},
         "adv-frozen": {"freeze_embeddings": "true"},
@@ -245,7 +250,7 @@ def _looked_into(backbone: str) -> tuple[int, ...]:
 
 
 def _other(data: str, points: int | None, n: int) -> Iterator[Unit]:
-    longer = {"max_tokens": 128} if data == "ag_news" else {}
+    longer = {"max_tokens": _MAX_TOKENS[data]} if data in _MAX_TOKENS else {}
     more: dict[str, Any] = {} if points is None else {"points": points}
     for seed in range(3):
         for backbone in WORDS:
@@ -256,7 +261,7 @@ def _other(data: str, points: int | None, n: int) -> Iterator[Unit]:
 
 def _of_points(unit: Unit, points: int) -> Unit:
     method = unit.method
-    if method.parameters.get("points") != "none":  # A stage that has its own number keeps it.
+    if method.parameters.get("points") != POINTS[str(unit.backbone)]:  # A stage that has its own number keeps it.
         return unit
     return dataclasses.replace(
         unit, method=Method(method.name, method.defence, {**method.parameters, "points": points})
