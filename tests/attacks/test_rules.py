@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 import torch
 from attack_toys import LetterEncoder, synonyms, vectors_file
-from engine_toys import WORDS, BertVictim, TextVictim, TinyMaskedLM, bert_tokenizer, examples, labelled_by
+from engine_toys import (
+    WORDS,
+    BertVictim,
+    RoughVectors,
+    TextVictim,
+    TinyMaskedLM,
+    TokenVectors,
+    bert_tokenizer,
+    examples,
+    labelled_by,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trial_toys import LENGTH, NEW, TEXT, Plan, Steps, apply, changes, edits_of, run, situations, trial_of
@@ -236,6 +246,56 @@ def test_sentences_mean_the_same(metric: Any) -> None:
     assert held.tolist() == (true >= threshold).tolist()
     assert candidates.similarity == pytest.approx(true, abs=1e-6)
     assert 0 < held.sum() < len(held)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.sampled_from(WORDS), min_size=3, max_size=9),
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(WORDS)), min_size=1, max_size=12),
+    st.sampled_from([None, 3, 5]),
+    st.sampled_from(["cosine", "angular"]),
+    st.floats(-0.5, 1),
+)
+def test_rough_cosines_decide_as_exact_ones(
+    words: list[str], changed: list[tuple[int, str]], window: int | None, metric: Any, threshold: float
+) -> None:
+    text, chosen = " ".join(words), [[(at, REPLACE, word)] for at, word in changed]
+    rule = SentenceMeaning(threshold, metric, window)
+    exact, _ = asked(rule, text, chosen, encoder=TokenVectors())
+    rough, candidates = asked(rule, text, chosen, encoder=RoughVectors())
+    assert rough.tolist() == exact.tolist()
+    short = window is not None and len(words) < window
+    assert (candidates.measured_by is None) == short
+
+
+def test_only_cosines_near_the_threshold_are_asked_for_again() -> None:
+    text, new = " ".join(WORDS[:8]), WORDS[8:40]
+    chosen: list[list[Plan]] = [[(3, REPLACE, word)] for word in new]
+    _, candidates = asked(SentenceMeaning(-1), text, chosen, encoder=TokenVectors())
+    cosines = np.sort(candidates.similarity)
+    threshold = float(cosines[-1] + cosines[0]) / 2
+    near = int((np.abs(cosines - threshold) <= RoughVectors.rough_error).sum())
+    encoder = RoughVectors()
+    asked(SentenceMeaning(threshold), text, chosen, encoder=encoder)
+    again = len(encoder.rows) - encoder.roughly - 1  # The reference is encoded exactly, too.
+    assert 0 < near < len(new)
+    assert 0 < again < len(new)
+
+
+def test_the_exact_similarity_can_be_asked_for() -> None:
+    def steps(trial: Trial) -> Steps:
+        plans: list[list[Plan]] = [[(1, REPLACE, word)] for word in WORDS[:5]]
+        candidates = Candidates(trial.original, edits_of(trial, plans), len(plans))
+        yield from SentenceMeaning(-1, "angular", 3).ask(trial, candidates)
+        if candidates.measured_by is None:
+            return candidates.similarity
+        rough = candidates.similarity
+        exact = yield from candidates.measured_by.measure(trial, candidates)
+        assert np.abs(rough - exact).max() > 0
+        return exact
+
+    found = [run(steps, " ".join(WORDS[:8]), encoder=encoder)[0] for encoder in (TokenVectors(), RoughVectors())]
+    assert found[0].tolist() == found[1].tolist()
 
 
 def test_texts_shorter_than_the_window_pass_unseen() -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
+import pytest
 from attack_toys import LetterEncoder
 from engine_toys import TextVictim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trial_toys import TEXT, Steps, edits_of, run, trial_of
 
-from isthmus.attacks.parts.rules import (
-    SentenceMeaning,
-)
+from isthmus.attacks.parts.candidates import Candidates
+from isthmus.attacks.parts.rules import SentenceMeaning
 from isthmus.attacks.parts.searches import beam, by_chance, by_importance, greedy, most_similar
 from isthmus.attacks.parts.trial import Trial
+from isthmus.core.types import Floats
 from isthmus.engine.requests import DELETE, REPLACE, Edits, replacing
 from isthmus.text.draft import Draft
 
@@ -116,7 +117,27 @@ def test_the_most_similar_of_the_leading_successes(count: int, classes: int, see
             break
         leading.append(index)
     expected = max(leading, key=lambda index: similarity[index]) if leading else int(progress.argmax())
-    assert most_similar(trial, scores, progress, similarity) == expected
+    candidates = Candidates(trial.draft, replacing(1, trial.vocabulary.ids(["x"] * count)))
+    candidates.similarity = similarity
+
+    def finish(search: Generator[Any, Any, int]) -> int:
+        with pytest.raises(StopIteration) as ended:
+            next(search)
+        return int(ended.value.value)
+
+    assert finish(most_similar(trial, scores, progress, candidates)) == expected
+
+    class Exactly:
+        """Turns the order around."""
+
+        def measure(self, trial: Trial, candidates: Candidates) -> Generator[Any, Any, Floats]:
+            assert candidates.similarity is not None
+            return -candidates.similarity
+            yield
+
+    candidates.measured_by = Exactly()
+    expected = min(leading, key=lambda index: similarity[index]) if leading else int(progress.argmax())
+    assert finish(most_similar(trial, scores, progress, candidates)) == expected
 
 
 def test_greedy_ends_with_the_most_similar_success() -> None:

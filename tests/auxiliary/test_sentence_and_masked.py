@@ -41,6 +41,23 @@ def test_sentence_vectors_are_normalised_means(encoder: Callable[[str], Path]) -
     assert ours.encode([]).shape == (0, 32)
 
 
+def test_rough_vectors_are_as_near_as_they_say(encoder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = TransformerSentenceEncoder(encoder("bert"), device="cpu")
+    assert ours.rough_error is None  # float16 gains nothing on a CPU
+    error = ours._largest_error()
+    assert error is not None
+    assert 0 < error < 0.02
+    ids = np.random.default_rng(5).integers(5, 30, (64, 12))
+    mask = np.ones_like(ids)
+    mask[::2, 9:] = 0
+    batches = [TokenBatch(ids[:40]), TokenBatch(ids[40:], mask[40:])]
+    exact, rough = (way(batches)() for way in (ours.launch, ours.launch_roughly))
+    assert rough.dtype == np.float32
+    assert 0 < np.abs(exact @ exact.T - rough @ rough.T).max() <= error
+    monkeypatch.setattr(ours, "launch_roughly", lambda batches: lambda: np.full((len(batches[0].ids), 32), np.inf))
+    assert ours._largest_error() is None  # it overflows
+
+
 def test_sentence_settings_of_the_folder_are_kept(encoder: Callable[[str], Path], tmp_path: Path) -> None:
     for file in encoder("bert").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

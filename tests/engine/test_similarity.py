@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_toys import TextVictim, TokenVectors, bert_tokenizer, roberta_tokenizer
+from engine_toys import RoughVectors, TextVictim, TokenVectors, bert_tokenizer, roberta_tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from text_strategies import new_words, texts
@@ -155,6 +155,47 @@ def test_a_row_that_breaks_the_encoder_costs_only_its_own_attack(how: str) -> No
         assert isinstance(answers[2], VictimError)
         assert ("NaN" in str(answers[0])) == (how == "nan")
         assert len(answers[1]) == 2
+
+
+def test_rough_answers_for_those_who_ask_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(encoder: TokenVectors, rough: bool) -> tuple[list[Any], list[Similarity]]:
+        vocabulary = Vocabulary()
+        service = TokenSimilarities(encoder, vocabulary, lambda _: None)
+        draft = Draft.of({"text": TEXT}, vocabulary)
+        edits = at_each(np.arange(len(draft), dtype=np.int32), vocabulary.id("film"))
+        requests = [Similarity(draft, edits, len(edits), window=5, rough=rough and index != 1) for index in range(3)]
+        return [service.start(requests)() for _ in range(2)][1], requests
+
+    exact, requests = asked(RoughVectors(), rough=False)
+    assert [request.error for request in requests] == [0, 0, 0]
+    for most in (1 << 15, 4):  # whole, and cut into parts
+        monkeypatch.setattr("isthmus.engine.similarity._MOST_ROWS", most)
+        encoder = RoughVectors()
+        mixed, requests = asked(encoder, rough=True)
+        assert [request.error for request in requests] == [encoder.rough_error, 0, encoder.rough_error]
+        assert encoder.roughly
+        assert np.array_equal(mixed[1], exact[1])
+        for index in (0, 2):
+            assert 0 < np.abs(mixed[index] - exact[index]).max() <= encoder.rough_error
+    same, requests = asked(TokenVectors(), rough=True)  # it has nothing faster
+    assert [request.error for request in requests] == [0, 0, 0]
+    assert all(np.array_equal(ours, theirs) for ours, theirs in zip(same, exact, strict=True))
+
+
+def test_a_rough_cosine_that_overflows_is_nan_and_no_error() -> None:
+    class Overflows(RoughVectors):
+        def launch_roughly(self, batches: Sequence[TokenBatch]) -> Pending:
+            wait = super().launch_roughly(batches)
+            bad = self.tokenizer.convert_tokens_to_ids("yuks")
+            rows = np.concatenate([(batch.ids == bad).any(axis=1) for batch in batches])
+            return lambda: np.where(rows[:, None], np.float32(np.inf), wait()).astype(np.float32)
+
+    vocabulary = Vocabulary()
+    service = TokenSimilarities(Overflows(), vocabulary, lambda _: None)
+    draft = Draft.of({"text": "a dull movie"}, vocabulary)
+    (answer,) = service.start([Similarity(draft, replacing(2, vocabulary.ids(["yuks", "plot"])), 2, rough=True)])()
+    assert isinstance(answer, np.ndarray)
+    assert np.isnan(answer).tolist() == [True, False]
 
 
 def test_huge_rounds_are_served_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,18 @@ class TokenEncoder(SentenceEncoder, Protocol):
 
 
 @runtime_checkable
+class RoughEncoder(TokenEncoder, Protocol):
+    """A sentence encoder that is faster where a small error does no harm."""
+
+    @property
+    def rough_error(self) -> float | None:
+        """Largest error of a cosine of two rough vectors; None where nothing is gained."""
+
+    def launch_roughly(self, batches: Sequence[TokenBatch]) -> Pending:
+        """Launch the encoding in fast arithmetic. A row may be NaN."""
+
+
+@runtime_checkable
 class MaskedLM(Protocol):
     """Fills blanks. A blank is written as the tokenizer's mask token."""
 

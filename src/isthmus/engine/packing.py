@@ -62,7 +62,7 @@ def pack_rows(
 ) -> Packed:
     """Batches of the chosen rows; on a CPU lengths are mixed inside blocks of `block` tokens.
 
-    A row may be chosen several times; `streams` has a key for each time. `half` says that the model is in bfloat16.
+    A row may be chosen several times; `streams` has a key for each time. `half` says that the model is in 16 bits.
     """
     lengths = work.total[chosen]
     by_length = by_size(lengths)

@@ -74,22 +74,39 @@ class Similarity:
     """Similarity (cosine of sentence vectors) of `count` candidates to `reference`.
 
     `window` is the number of words around the edit that are compared; None compares the whole field. Only the field
-    that was edited is read.
+    that was edited is read. With `rough` a fast answer does, and `error` then says how far off a cosine may be; one
+    that could not be told is NaN.
     """
 
-    __slots__ = ("base", "count", "edits", "reference", "window")
+    __slots__ = ("_whole", "base", "count", "edits", "error", "reference", "rough", "window")
 
     def __init__(
-        self, base: Draft, edits: Edits, count: int, reference: Draft | None = None, window: int | None = None
+        self,
+        base: Draft,
+        edits: Edits,
+        count: int,
+        reference: Draft | None = None,
+        window: int | None = None,
+        rough: bool = False,
     ) -> None:
         self.base, self.edits, self.count = base, edits, count
         self.reference = base if reference is None else reference
-        self.window = window
+        self.window, self.rough = window, rough
+        self.error = 0.0
+        self._whole: Similarity | None = None
 
     def take(self, start: int, stop: int) -> Similarity:
         """The request for the candidates start to stop."""
         edits = take_edits(self.edits, start, stop)
-        return Similarity(self.base, edits, stop - start, self.reference, self.window)
+        part = Similarity(self.base, edits, stop - start, self.reference, self.window, self.rough)
+        part._whole = self
+        return part
+
+    def is_within(self, error: float) -> None:
+        """Note how far off the answer may be, for a part in the whole as well."""
+        self.error = error
+        if self._whole is not None:
+            self._whole.is_within(error)
 
 
 class Fill:

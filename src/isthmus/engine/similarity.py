@@ -2,7 +2,8 @@
 
 An encoder that takes token ids gets rows that are spliced like those of the victim, every distinct row once, and works
 on its own while the host goes on; one that takes texts gets texts. What candidates are compared with is encoded once
-and kept for as long as the draft it belongs to.
+and kept for as long as the draft it belongs to. Whoever is content with rough cosines gets them where the encoder has
+fast arithmetic, with their largest error.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from isthmus.core.errors import IsthmusError, VictimError
-from isthmus.core.types import Floats, Ints, SentenceEncoder, TokenEncoder
+from isthmus.core.types import Floats, Ints, Pending, RoughEncoder, SentenceEncoder, TokenBatch, TokenEncoder
 from isthmus.engine.assembly import Assembler
 from isthmus.engine.changes import LaidTexts, changes_of, make_draft
 from isthmus.engine.packing import Failures, as_victim_error, distinct, launch_batches, pack_rows
@@ -28,6 +30,7 @@ from isthmus.text.vocabulary import Vocabulary
 
 SimilarityAnswer = Floats | IsthmusError
 WaitingSimilarities = Callable[[], list[SimilarityAnswer]]
+Launch = Callable[[Sequence[TokenBatch]], Pending]
 
 _MOST_ROWS = 1 << 15
 """Candidates encoded at once; larger rounds are served in parts, so that memory stays bounded."""
@@ -66,12 +69,15 @@ class Similarities(ABC):
     @abstractmethod
     def _start(self, requests: list[Similarity]) -> WaitingSimilarities: ...
 
-    def _cosines(self, left: Floats, right: Floats) -> SimilarityAnswer:
+    def _cosines(self, left: Floats, right: Floats, rough: bool = False) -> SimilarityAnswer:
         # Not by a matrix product, whose last bits may depend on the number of rows.
         cosines: Floats = np.einsum("ij,ij->i" if right.ndim == 2 else "ij,j->i", left, right)
+        finite = np.isfinite(cosines)
         np.clip(cosines, -1.0, 1.0, out=cosines)
-        if np.isfinite(cosines).all():
+        if finite.all():
             return cosines
+        if rough:
+            return np.where(finite, cosines, np.float32(np.nan))
         return VictimError(f"the sentence encoder {self.encoder.name} returned NaN")
 
 
@@ -90,14 +96,42 @@ class TokenSimilarities(Similarities):
         self.pad = encoder.tokenizer.pad_token_id or 0
 
     def _start(self, requests: list[Similarity]) -> WaitingSimilarities:
+        fast = self._fast
+        if fast is None or not any(request.rough for request in requests):
+            return self._encode(requests, None)
+        error, launch = fast
+        kinds = [[at for at, request in enumerate(requests) if request.rough is rough] for rough in (True, False)]
+        for at in kinds[0]:
+            requests[at].is_within(error)
+        waiting = [
+            (own, self._encode([requests[at] for at in own], way))
+            for own, way in zip(kinds, (launch, None), strict=True)
+            if own
+        ]
+
+        def finish() -> list[SimilarityAnswer]:
+            found = {at: answer for own, wait in waiting for at, answer in zip(own, wait(), strict=True)}
+            return [found[at] for at in range(len(requests))]
+
+        return finish
+
+    @cached_property
+    def _fast(self) -> tuple[float, Launch] | None:
+        """The encoder's fast arithmetic and its error, if it has one."""
+        encoder = self.encoder
+        if not isinstance(encoder, RoughEncoder) or (error := encoder.rough_error) is None:
+            return None
+        return error, encoder.launch_roughly
+
+    def _encode(self, requests: list[Similarity], fast: Launch | None) -> WaitingSimilarities:
         counts = np.fromiter((request.count for request in requests), np.int64, len(requests))
         centres = Centres.of(requests, counts)
-        references = _References(self.assembler.number, requests, centres)
+        references = _References((self.assembler.number, fast is not None), requests, centres)
         rows = self._rows(requests, counts, centres, references)
         fresh, inverse = distinct(self.assembler.row_keys(rows))
-        work = pack_rows(rows, fresh, on_gpu=self.on_gpu, pad=self.pad)
+        work = pack_rows(rows, fresh, on_gpu=self.on_gpu, pad=self.pad, half=fast is not None)
         places = work.places[inverse]
-        wait = launch_batches(self.encoder.launch, work, self.spent)
+        wait = launch_batches(fast or self.encoder.launch, work, self.spent)
         if not self.on_gpu:  # what was launched is done: hand out the answers, and let go of the rows
             answers = self._compare(counts, places, *wait(), references)
             return lambda: answers
@@ -140,7 +174,7 @@ class TokenSimilarities(Similarities):
                 error = next((failed[row] for row in own.tolist() if row in failed), None)
                 error = error or next((references.failed[at] for at in of.tolist() if at in references.failed), None)
             right = references.vectors[of[0]] if (of == of[0]).all() else references.vectors[of]
-            answers.append(error or self._cosines(vectors[own], right))
+            answers.append(error or self._cosines(vectors[own], right, references.rough))
         return answers
 
 
@@ -175,8 +209,9 @@ class Part(NamedTuple):
 class _References:
     """The references of a round's candidates: known vectors, and parts to be encoded."""
 
-    def __init__(self, number: int, requests: Sequence[Similarity], centres: Centres) -> None:
-        self.number = number
+    def __init__(self, kind: tuple[int, bool], requests: Sequence[Similarity], centres: Centres) -> None:
+        self.kind = kind
+        self.rough = kind[1]
         first, last = centres.reference_words(requests)
         width, fields = 1 << 21, len(requests[0].base.structure.fields)
         codes = ((centres.owner * fields + centres.field) * width + first) * width + last + 1
@@ -187,7 +222,7 @@ class _References:
             for owner in [code // width**2]
         ]
         self.known: list[Floats | None] = [
-            part.draft.note((number, part.field, part.first, part.last)) for part in self.parts
+            part.draft.note((*kind, part.field, part.first, part.last)) for part in self.parts
         ]
         self.places = [at for at, vector in enumerate(self.known) if vector is None]
         self.missing = [self.parts[at] for at in self.places]
@@ -202,7 +237,7 @@ class _References:
             self.known[at] = vector = vectors[row]
             if row not in failed:
                 draft, *key = self.parts[at]
-                draft.keep_note((self.number, *key), vector.copy())
+                draft.keep_note((*self.kind, *key), vector.copy())
         if self.known:
             self.vectors = np.stack([vector for vector in self.known if vector is not None])
 

@@ -25,14 +25,18 @@ if TYPE_CHECKING:
 
 
 class Candidates:
-    """`count` texts, each of them the base after its edits; `similarity` is known once a rule has asked for it."""
+    """`count` texts, each of them the base after its edits; `similarity` is known once a rule has asked for it.
 
-    __slots__ = ("base", "count", "edits", "numbers", "similarity")
+    Where it is known roughly, `measured_by` is the rule that can tell it exactly.
+    """
+
+    __slots__ = ("base", "count", "edits", "measured_by", "numbers", "similarity")
 
     def __init__(self, base: Draft, edits: Edits, count: int | None = None) -> None:
         self.base, self.edits = base, edits
         self.count = count if count is not None else int(edits[-1, 0]) + 1 if len(edits) else 0
         self.similarity: Floats | None = None
+        self.measured_by: Measuring | None = None
         self.numbers: NDArray[np.int64] | None = None  # which of those first proposed are left; None: all of them
 
     @property
@@ -52,6 +56,7 @@ class Candidates:
             edits[:, 0] = (np.cumsum(mask) - 1)[edits[:, 0]]
         fewer = Candidates(self.base, edits, int(mask.sum()))
         fewer.similarity = None if self.similarity is None else self.similarity[mask]
+        fewer.measured_by = self.measured_by
         fewer.numbers = np.flatnonzero(mask) if self.numbers is None else self.numbers[mask]
         return fewer
 
@@ -98,6 +103,13 @@ class AskingRule(Protocol):
 
     def ask(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Bools]:
         """Which candidates are allowed [count]; it may record their similarity."""
+
+
+class Measuring(Protocol):
+    """A rule that measures similarity."""
+
+    def measure(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Floats]:
+        """The exact similarity of all candidates [count]."""
 
 
 Rule = PlainRule | AskingRule

@@ -188,6 +188,8 @@ class SentenceMeaning:
     """The candidate and the reference mean the same, by a sentence encoder.
 
     cosine = <u, v>,  angular = 1 - arccos(<u, v>) / pi,  over the words in a window around the edit or the whole text.
+
+    Rough cosines decide where they are further from the threshold than their error; about the others it asks again.
     """
 
     threshold: float
@@ -205,17 +207,44 @@ class SentenceMeaning:
 
     def ask(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Bools]:
         """Ask for the similarity, unless every text is too short for the window."""
-        short = np.zeros(candidates.count, bool)
-        if self.window is not None and self.skip_short:
-            short = candidates.lengths() < self.window
+        short = self._passing(candidates)
         if short.all():
-            candidates.similarity = np.ones(candidates.count, np.float32)
+            candidates.similarity, candidates.measured_by = np.ones(candidates.count, np.float32), None
             return np.ones(candidates.count, bool)
-        reference = trial.original if self.against == "original" else candidates.base
-        cosines = yield Similarity(candidates.base, candidates.edits, candidates.count, reference, self.window)
+        request = self._request(trial, candidates, rough=True)
+        cosines = yield request
+        if request.error:
+            cosines = yield from self._settle(trial, candidates, cosines, request.error, short)
         similarity = np.where(short, np.float32(1), apply_metric(cosines, self.metric))
-        candidates.similarity = similarity
+        candidates.similarity, candidates.measured_by = similarity, self if request.error else None
         return np.asarray(similarity >= self.threshold)
+
+    def measure(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Floats]:
+        """The exact similarity of candidates that were asked about before."""
+        cosines = yield self._request(trial, candidates)
+        return np.where(self._passing(candidates), np.float32(1), apply_metric(cosines, self.metric))
+
+    def _settle(
+        self, trial: Trial, candidates: Candidates, cosines: Floats, error: float, short: Bools
+    ) -> Generator[Request, Any, Floats]:
+        """The cosines, with exact ones where a rough one is too near the threshold to decide."""
+        least = self.threshold if self.metric == "cosine" else math.cos(math.pi * (1 - self.threshold))
+        sure = short | (np.abs(cosines - least) > error)  # A cosine that is NaN is not sure.
+        if sure.all():
+            return cosines
+        settled = cosines.copy()
+        settled[~sure] = yield self._request(trial, candidates.keep(~sure))
+        return settled
+
+    def _passing(self, candidates: Candidates) -> Bools:
+        """Texts that are too short to be looked at."""
+        if self.window is None or not self.skip_short:
+            return np.zeros(candidates.count, bool)
+        return np.asarray(candidates.lengths() < self.window)
+
+    def _request(self, trial: Trial, candidates: Candidates, rough: bool = False) -> Similarity:
+        reference = trial.original if self.against == "original" else candidates.base
+        return Similarity(candidates.base, candidates.edits, candidates.count, reference, self.window, rough)
 
 
 def apply_metric(cosines: Floats, metric: Metric) -> Floats:

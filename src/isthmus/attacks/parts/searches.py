@@ -47,7 +47,7 @@ def greedy(trial: Trial, order: Iterable[int], propose: Proposal) -> Search:
             continue
         if candidates.similarity is not None:
             judged = trial.judge(scores)
-            best = most_similar(trial, scores, judged, candidates.similarity)
+            best = yield from most_similar(trial, scores, judged, candidates)
             progress = float(judged[best])
         if trial.accept(candidates.draft(best), scores[best], progress):
             return
@@ -108,12 +108,26 @@ def find_proposed(
     return (yield from find_allowed(trial, Candidates(draft, edits)))
 
 
-def most_similar(trial: Trial, scores: Floats, progress: Floats, similarity: Floats) -> int:
-    """The most similar candidate that reaches the goal with more progress than all that fail; else the best."""
+def most_similar(
+    trial: Trial, scores: Floats, progress: Floats, candidates: Candidates
+) -> Generator[Request, Any, int]:
+    """The most similar candidate that reaches the goal with more progress than all that fail; else the best.
+
+    Where similarity is known roughly, the exact one decides.
+    """
     order = np.argsort(-progress, kind="stable")
     reached = np.asarray(trial.goal.is_reached(scores[order], trial.label))
     leading = int(reached.argmin()) if not reached.all() else len(reached)
-    return int(order[similarity[order[:leading]].argmax()]) if leading else int(order[0])
+    if leading < 2:
+        return int(order[0])
+    similarity = candidates.similarity
+    assert similarity is not None
+    if candidates.measured_by is not None:
+        mask = np.zeros(candidates.count, bool)
+        mask[order[:leading]] = True
+        similarity = similarity.copy()
+        similarity[mask] = yield from candidates.measured_by.measure(trial, candidates.keep(mask))
+    return int(order[similarity[order[:leading]].argmax()])
 
 
 # ---------------------------------------------------------------------- in which order

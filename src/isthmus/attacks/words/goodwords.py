@@ -121,7 +121,7 @@ class GoodWords(WordAttack):
         if progress[order[0]] > trial.progress:
             best = int(order[0])
             if candidates.similarity is not None:
-                best = most_similar(trial, scores, progress, candidates.similarity)
+                best = yield from most_similar(trial, scores, progress, candidates)
             trial.accept(candidates.draft(best), scores[best], float(progress[best]))
             order = order[order != best]
         return np.asarray(candidates.edits[order, 3])
