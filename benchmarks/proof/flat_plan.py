@@ -8,8 +8,8 @@
     pwws          trained and tested with PWWS, 3 seeds
     pairs         tau and top-5 on each model's own pairs and on those of base: integrated gradients here, LIME later
     transfer      BAE on all texts; after `textdefender` genetic, iga, pso, clare on 300; base, adv, flat, one seed
-    vocabulary    lstm and cnn whose vocabulary holds the attacks' candidates, 3 seeds
     textdefender  trained and tested under the limits textdefender-2021: cnn, 3 seeds, and minilm, 2
+    vocabulary    lstm and cnn whose vocabulary holds the attacks' candidates, 3 seeds
     trec6, ag_news, imdb  lstm and cnn, headline arms, 3 seeds; rounds of all, 2,000 and 1,000 texts
     small         what one processor does without a GPU: arms trained with PWWS, whose attacks need no sentence encoder:
                   cnn with the larger vocabulary on SST-2 (1,000 texts a round), lstm and cnn on TREC-6, 3 seeds; what
@@ -32,7 +32,7 @@ from proof.grid import Method
 from proof.plan import Explained, Unit
 
 STAGES = (
-    "search", "headline", "frozen", "seeds", "ablation", "pwws", "pairs", "transfer", "vocabulary", "textdefender",
+    "search", "headline", "frozen", "seeds", "ablation", "pwws", "pairs", "transfer", "textdefender", "vocabulary",
     "trec6", "ag_news", "imdb", "small",
 )  # fmt: skip
 PAGE = "flat"
@@ -69,10 +69,9 @@ def plan(points: int | None = None, pairs: int = 1000) -> list[Unit]:
     """Every unit, in the order of its worth; `points` texts of each round in place of `POINTS`."""
     found = [
         *_search(), *_headline(), *_frozen(), *_more_lstm(), *_more_minilm(), *_ablation(WORDS), *_pwws(),
-        *_ablation(("minilm",)), *_pairs("integrated_gradients", pairs), *_transfer(("bae",), TEXTS), *_vocabulary(),
-        *_textdefender(), *_pairs("lime", pairs), *_transfer(("genetic", "iga", "pso"), 300),
-        *_transfer(("clare",), 300), *_other("trec6", None, 500), *_other("ag_news", 2000, 1000),
-        *_other("imdb", 1000, 500), *_small(pairs),
+        *_ablation(("minilm",)), *_pairs("integrated_gradients", pairs), *_transfer(("bae",), TEXTS), *_textdefender(),
+        *_transfer(("genetic", "iga", "pso"), 300), *_transfer(("clare",), 300), *_pairs("lime", pairs), *_vocabulary(),
+        *_other("trec6", None, 500), *_other("ag_news", 2000, 1000), *_other("imdb", 1000, 500), *_small(pairs),
     ]  # fmt: skip
     return found if points is None else [_of_points(unit, points) for unit in found]
 
