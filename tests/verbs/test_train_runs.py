@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,24 @@ def test_killed_after_the_training_the_same_command_finds_out_what_is_missing(
 
 def stop(*_: object, **__: object) -> Any:
     raise KeyboardInterrupt
+
+
+def test_a_finished_training_waits_for_nobody_who_reads_it(run: RunFolder, place: Path) -> None:
+    began, end = threading.Event(), threading.Event()
+
+    def measures() -> None:
+        with run.hold("measure"):
+            began.set()
+            end.wait(60)
+
+    other = threading.Thread(target=measures)
+    other.start()
+    try:
+        began.wait(60)
+        assert train(request(place, run.path)).was_finished
+    finally:
+        end.set()
+        other.join()
 
 
 def test_what_an_older_version_lost_is_computed_and_checkpoints_left_by_a_kill_are_deleted(

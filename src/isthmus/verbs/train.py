@@ -78,7 +78,8 @@ def train(request: TrainRequest, progress: Progress | None = None, *, defence: D
     rejected = tuple(row for data in loaded.values() for row in data.rejected)
     made = tuple(part for part in splits if part not in loaded)
     # Of several processes that train together one holds the folder for all.
-    with folder.hold("train", exclusive=True) if processes.is_main() else contextlib.nullcontext():
+    alone = not _is_finished(folder)  # Who measures a finished run need not be waited for.
+    with folder.hold("train", exclusive=alone) if processes.is_main() else contextlib.nullcontext():
         fresh = not folder.exists
         record = folder.claim(_record(request, splits, MethodRecord(name, to_plain(defence.parameters)), settings))
         if record.results is not None and folder.model_path.is_dir():
@@ -144,6 +145,13 @@ def _train(
         finish=finish,
     )
     return folder.record()
+
+
+def _is_finished(folder: RunFolder) -> bool:
+    """Whether a training has left nothing undone."""
+    results = folder.record().results if folder.exists else None
+    whole = results is not None and bool({"dev_calibration", "dev_f1"} & results.keys())
+    return whole and folder.model_path.is_dir() and not (folder.path / "checkpoints").exists()
 
 
 def _complete(
