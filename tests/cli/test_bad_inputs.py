@@ -249,6 +249,35 @@ def test_a_pattern_that_takes_for_ever(isthmus: Any, place: Path, monkeypatch: p
     assert not (place / "out").exists()
 
 
+MIXED = """
+from isthmus.core.types import Classification, Example
+from isthmus.data import Dataset
+
+def write():
+    texts = [{"text": "a dull film"}, {"premise": "a film", "hypothesis": "a fine film"}] * 10
+    examples = [Example(str(number), fields, number % 2) for number, fields in enumerate(texts)]
+    return Dataset("mixed", "all", Classification(("negative", "positive")), tuple(examples))
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("attack", "model", "--attack", "deepwordbug", "--no-label-check", "--out", "out"),
+        ("certify", "model", "--certificate", "exact", "--no-label-check", "--out", "out"),
+        ("explain", "model"),
+        ("train", "--backbone", "model", "--epochs", 1, "--out", "out"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_texts_of_one_field_and_pairs_in_one_data_set(isthmus: Any, place: Path, model: Path, command: Any) -> None:
+    (place / "mixtures.py").write_text(MIXED)
+    ended = isthmus(*command, "--data", "mixtures:write")
+    refused(ended, "example 0 has the fields text, and example 1 has premise, hypothesis", "two data sets")
+    assert "loading" not in ended.err
+    assert not (place / "out").exists()
+
+
 def test_no_secret_of_an_address_is_written_anywhere(isthmus: Any, place: Path) -> None:
     key, word = "sk-0123456789", "hunter22"
     address = f"http://ann:{word}@127.0.0.1:9/classify?api_key={key}"

@@ -167,3 +167,10 @@ def test_with_dev_takes_a_stratified_tenth():
     assert splits.with_dev(seed=5).dev.examples != made.dev.examples
     with pytest.raises(DataError, match="too few"):
         Splits("toy", {"train": make([0])}).with_dev()
+
+
+def test_texts_of_one_field_and_pairs_are_no_data_set():
+    single, pair = Example("0", {"text": "a fine film"}, 1), Example("1", {"premise": "a", "hypothesis": "b"}, 0)
+    task = Classification(("neg", "pos"))
+    with pytest.raises(DataError, match="example 0 has the fields text, and example 1 has premise, hypothesis"):
+        Dataset("toy", "test", task, (single, pair))

@@ -247,6 +247,11 @@ def test_missing_file_suggests(tmp_path):
         load_data(tmp_path / "x.txt")
 
 
+def test_rows_of_one_text_and_of_two_are_no_data_set():
+    with pytest.raises(DataError, match=r"toy, all: some rows have one text and others two"):
+        load_data([("a fine film", 1), ("a film", "a fine film", 0)], name="toy")
+
+
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.json", "x.parquet", "x.jsonl.gz"])
 def test_empty_files(tmp_path, name):
     (tmp_path / name).write_bytes(gzip.compress(b"") if name.endswith(".gz") else b"")

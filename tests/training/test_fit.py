@@ -290,6 +290,10 @@ def test_bad_arguments_are_refused_before_anything_is_written(tmp_path):
     empty = Splits("toy", {"train": Dataset("toy", "train", toys.TASK, ())})
     with pytest.raises(DataError, match="no training examples"):
         trained(data=empty, folder=tmp_path / "run")
+    pairs = load_data([("a warm film", "it is warm", "good"), ("a dull plot", "it is dull", "bad")], "all")
+    mixed = Splits("toy", {"train": toys.dataset("train", 8, 0), "dev": pairs})
+    with pytest.raises(DataError, match="train of toy has the fields text, and dev has premise, hypothesis"):
+        trained(data=mixed, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
@@ -43,6 +43,11 @@ class Dataset:
     task: Task
     examples: tuple[Example, ...]
     rejected: tuple[Rejected, ...] = ()
+
+    def __post_init__(self) -> None:
+        # What a defence notes about an example that it made lies in further fields.
+        for _ in of_one_kind(self.examples, self.fields):
+            pass
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -292,6 +297,26 @@ class Splits(Mapping[str, Dataset]):
             "dev": Dataset(train.name, "dev", train.task, tuple(e for row, e in enumerate(train) if row in held_out)),
         }
         return Splits(self.name, {**parts, **{split: data for split, data in self.items() if split != "train"}})
+
+
+def of_one_kind(examples: Iterable[Example], names: Collection[str] | None = None) -> Iterator[Example]:
+    """The examples; one with more or fewer fields (of those in `names`) than the first is refused.
+
+    No model reads single texts and pairs, and a function gets strings for the former and dictionaries for the latter.
+    An example without fields is left to whoever reads it.
+    """
+    first, count = None, 0
+    for example in examples:
+        if isinstance(example, Example) and isinstance(example.fields, Mapping) and example.fields:
+            own = len(example.fields) if names is None else sum(name in names for name in example.fields)
+            if first is None:
+                first, count = example, own
+            elif own != count:
+                raise DataError(
+                    f"example {first.id} has the fields {', '.join(first.fields)}, and example {example.id} has "
+                    f"{', '.join(example.fields)}: no model reads both. Make two data sets of them"
+                )
+        yield example
 
 
 def _unusable(data: Dataset) -> str:

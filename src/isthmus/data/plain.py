@@ -93,6 +93,8 @@ def _records(part: Any, source: str) -> tuple[tuple[str, ...], list[Mapping[str,
         return names, [dict(zip(names, (row[0], row[1], _value(row[2])), strict=True)) for row in rows]
     if not rows:
         return ("text", "label"), []
+    if widths == {2, 3}:
+        raise DataError(f"{source}: some rows have one text and others two: make two data sets of them")
     raise DataError(f"{source}: {rows[0]!r:.80} is not a row: {_SHAPES}")
 
 

@@ -110,6 +110,11 @@ def _check_data(data: Splits, device: str | None) -> None:
         raise DataError(f"{data.name} has no training examples")
     if "dev" in data and len(data.dev) == 0:
         raise DataError(f"{data.name} has an empty dev split: remove it, and a tenth of train is taken instead")
+    if "train" in data and "dev" in data and len(data.dev.fields) != len(data.train.fields):
+        raise DataError(
+            f"train of {data.name} has the fields {', '.join(data.train.fields)}, and dev has "
+            f"{', '.join(data.dev.fields)}: no model reads both. Remove dev, and a tenth of train is taken instead"
+        )
 
 
 def _hold(folder: str | Path | None) -> contextlib.AbstractContextManager[None]:
