@@ -241,8 +241,9 @@ def test_claims_of_several_rounds_are_checked_together() -> None:
 
 def test_runs_that_take_turns_find_what_each_finds_alone() -> None:
     expected = {name: np.concatenate(item.value).tobytes() for name, item in run(Engine(BertVictim()), walks()).items()}
-    words = Vocabulary()
-    runs = [Engine(BertVictim(), EngineSettings(in_flight=2), vocabulary=words).run_in_turns(walks()) for _ in range(3)]
+    words, began = Vocabulary(), time.perf_counter()
+    engines = [Engine(BertVictim(), EngineSettings(in_flight=2), vocabulary=words) for _ in range(3)]
+    runs = [engine.run_in_turns(walks()) for engine in engines]
     found: list[dict[str, bytes]] = [{} for _ in runs]
     waiting = list(range(len(runs)))
     while waiting:
@@ -253,6 +254,8 @@ def test_runs_that_take_turns_find_what_each_finds_alone() -> None:
                 break
             found[turn][task.program.name] = np.concatenate(task.value).tobytes()  # type: ignore[attr-defined]
     assert found == [expected] * 3
+    spent = sum(engine.statistics.total_s for engine in engines)
+    assert 0 < spent <= time.perf_counter() - began
 
 
 def test_what_is_asked_for_exactly_is_scored_once() -> None:

@@ -86,6 +86,8 @@ class Engine:
         self.services = Services(victim, encoder, masked_lm, self.vocabulary, self.statistics.add_service_time)
         on_gpu = isinstance(victim, TokenVictim) and victim.device_type != "cpu"
         self.lanes = 2 if on_gpu else 1
+        self._counted = 0.0
+        """When the time of the run was last counted."""
         self.after_round: Callable[[], None] | None = None
         """Called after every round, by whoever shows how a run comes along."""
         self.in_flight = self.settings.in_flight or (8192 if on_gpu else 256)
@@ -114,7 +116,7 @@ class Engine:
     def run_in_turns(self, programs: Iterable[Program[Value]]) -> Iterator[EngineTask[Value] | None]:
         """The same, yielding None whenever there is nothing to do but to wait: others may have their turn."""
         source = iter(programs)
-        with freeze_garbage(), _measure_time(self.statistics):
+        with freeze_garbage(), self._measure_time():
             while True:
                 began = yield from self._run_until_full(source)
                 if not began:
@@ -137,7 +139,9 @@ class Engine:
             if self._start_round(lane):
                 lanes.append(lane)
         while lanes:
+            self._count_time()
             yield None
+            self._counted = time.perf_counter()  # What has passed since was the turn of others.
             lane = lanes.popleft()
             yield from self._end_round(lane)
             if self.after_round is not None:
@@ -147,6 +151,19 @@ class Engine:
             if self._start_round(lane):
                 lanes.append(lane)
         return not empty
+
+    @contextmanager
+    def _measure_time(self) -> Iterator[None]:
+        self._counted = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._count_time()
+
+    def _count_time(self) -> None:
+        """Add the time since it was last counted."""
+        before, self._counted = self._counted, time.perf_counter()
+        self.statistics.total_s += self._counted - before
 
     def _start_round(self, lane: Lane[Value]) -> bool:
         """Start a round, with a second look at what waits for one if that is due; False if the lane is at its end."""
@@ -455,15 +472,6 @@ def _gather_answers(started: list[tuple[list[int], Later]], count: int) -> list[
         for index, answer in zip(chosen, served, strict=True):
             answers[index] = answer
     return answers if claims is None else Doubtful(answers, claims)
-
-
-@contextmanager
-def _measure_time(statistics: EngineStatistics) -> Iterator[None]:
-    began = time.perf_counter()
-    try:
-        yield
-    finally:
-        statistics.total_s += time.perf_counter() - began
 
 
 __all__ = [

@@ -47,7 +47,7 @@ class EngineStatistics:
     scores: ScoreStatistics
     examples: int = 0
     rounds: int = 0
-    total_s: float = 0.0
+    total_s: float = 0.0  # without the turns of other runs
     service_s: float = 0.0  # in models other than the victim, and in its gradient
 
     def add_service_time(self, seconds: float) -> None:
