@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,8 @@ from isthmus.data import Splits
 from isthmus.defences import Batch, Defence
 from isthmus.models import Classifier
 from isthmus.models.gaussian_noise import GaussianNoise
-from isthmus.training import TrainingSettings, captured, encoded, lean, shares, train
+from isthmus.training import TrainingSettings, captured, encoded, lean, resident, shares, train
+from isthmus.training.epoch_information import EpochInformation
 from isthmus.training.settings import settings_for
 
 SETTINGS = TrainingSettings(
@@ -75,6 +77,14 @@ def trained(
 ) -> Trained:
     model = model or toys.classifier()
     train(toys.splits(100, 16), model, defence, settings=settings, folder=folder, device="cpu", progress=progress)
+    return toys.weights(model), (folder / "train.jsonl").read_text()
+
+
+def of_images(folder: Path, defence: Defence, **settings: Any) -> Trained:
+    chosen = settings_for("images", "mlp", epochs=4, batch_size=16, learning_rate=2.0**-7, **settings)
+    data = Splits("toy", {"train": image_toys.images(100, "train"), "dev": image_toys.images(20, "dev")})
+    model = image_toys.image_model(bottleneck=False)
+    train(data, model, defence, settings=chosen, folder=folder, device="cpu")
     return toys.weights(model), (folder / "train.jsonl").read_text()
 
 
@@ -145,6 +155,58 @@ def test_a_recorded_training_that_is_continued_ends_like_one_that_was_not_interr
     played.check()
 
 
+@contextlib.contextmanager
+def starving(played: Played, places: list[tuple[Any, str]]) -> Iterator[None]:
+    """Inside, work in these places lacks memory at its end, the second time that there are recordings, and after it."""
+    calls = 0
+
+    def starve(usual: Any) -> Any:
+        def work(*given: Any, **named: Any) -> Any:
+            nonlocal calls
+            found = usual(*given, **named)
+            if played.tapes and not any("CUDA" in note for note in played.notes):
+                calls += 1
+                if calls > 1:
+                    for model in given:
+                        if isinstance(model, torch.nn.Module):
+                            model.eval()
+                    raise torch.OutOfMemoryError("CUDA out of memory")
+            return found
+
+        return work
+
+    with pytest.MonkeyPatch.context() as patch:
+        for place, name in places:
+            patch.setattr(place, name, starve(getattr(place, name)))
+        yield
+
+
+WORK = {
+    "last batches": [(lean, "walk"), (resident, "walk")],
+    "measured gradients": [(shares.GradientShares, "add")],
+    "evaluations": [(lean, "evaluate"), (resident, "evaluate")],
+    "information": [(EpochInformation, "_pass_sample")],
+}
+
+
+@pytest.mark.parametrize("kind", WORK)
+@pytest.mark.parametrize("defence", [SEVERAL_PASSES[3], SEVERAL_PASSES[9], None], ids=["smart", "infobert", "images"])
+def test_recordings_make_room_for_other_work(defence: Defence | None, kind: str, tmp_path: Path) -> None:
+    found: list[Trained] = []
+    settings = replace(SETTINGS, information=12, max_grad_norm=0.0)
+    for most in (0, captured.LARGEST):
+        with playing(played := Played(), most), starving(played, WORK[kind] if most else []):
+            if defence is None:
+                found.append(of_images(tmp_path / str(most), defences.VIB(latent=4), information=30, max_grad_norm=0.0))
+            else:
+                found.append(trained(tmp_path / str(most), defence, settings=settings))
+    # The loop adds up a norm in another order than a recording.
+    check_same(*[(weights, re.sub(r'"gradient_norm": .*', "", log)) for weights, log in found])
+    said = [note for note in played.notes if "CUDA" in note]
+    assert len(said) == 1
+    assert "too little memory" in said[0]
+
+
 @pytest.mark.parametrize(
     "defence",
     [defences.VIB(latent=4), defences.Adversarial(attack="fgsm", attack_parameters="epsilon=0.05", base="vib")],
@@ -152,14 +214,9 @@ def test_a_recorded_training_that_is_continued_ends_like_one_that_was_not_interr
 )
 def test_averaged_weights_of_images(defence: Defence, tmp_path: Path) -> None:
     found: list[Trained] = []
-    settings = settings_for("images", "mlp", epochs=4, batch_size=16, learning_rate=2.0**-7, average_weights=0.9)
     for most in (0, captured.LARGEST):
-        folder = tmp_path / str(most)
         with playing(played := Played(), most):
-            data = Splits("toy", {"train": image_toys.images(100, "train"), "dev": image_toys.images(20, "dev")})
-            model = image_toys.image_model(bottleneck=False)
-            train(data, model, defence, settings=settings, folder=folder, device="cpu")
-        found.append((toys.weights(model), (folder / "train.jsonl").read_text()))
+            found.append(of_images(tmp_path / str(most), defence, average_weights=0.9))
     check_same(*found)
     played.check()
 

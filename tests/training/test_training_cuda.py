@@ -243,6 +243,28 @@ def test_recordings_make_room_where_an_ordinary_step_lacks_memory(
     assert held_for_good() < before + (64 << 20)
 
 
+@pytest.mark.parametrize("place", ["walk", "evaluate"])
+def test_recordings_make_room_for_last_batches_and_evaluations(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str], replays: list[int]
+) -> None:
+    usual = getattr(lean, place)
+
+    def starves(*given: Any, **named: Any) -> Any:
+        found = usual(*given, **named)
+        if replays and not notes:
+            torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+        return found
+
+    monkeypatch.setattr(captured, "ENABLED", False)
+    fitted(tmp_path / "ordinary", defences.SMART(momentum=0.5))
+    monkeypatch.setattr(captured, "ENABLED", True)
+    monkeypatch.setattr(lean, place, starves)
+    fitted(tmp_path / "starved", defences.SMART(momentum=0.5))
+    assert len(notes) == 1
+    assert "too little memory" in notes[0]
+    assert np.allclose(losses(tmp_path / "ordinary"), losses(tmp_path / "starved"), rtol=2e-3, atol=1e-4)
+
+
 def test_a_step_that_looks_at_a_number_is_not_recorded(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> None:
     usual = captured.RecordedSteps._walk
 

@@ -22,7 +22,7 @@ import contextlib
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,8 @@ from isthmus.training.walk import backward, walk
 if TYPE_CHECKING:
     from isthmus.core.types import Autocast
     from isthmus.models import Classifier
+
+Found = TypeVar("Found")
 
 LARGEST = 24
 """Recordings kept of one training; shapes that come later take ordinary steps."""
@@ -247,6 +249,24 @@ class RecordedSteps:
         self._give_up("they leave too little memory for ordinary steps")
         before.restore()
         return self._ordinary(rows, make, rates)
+
+    def make_room_for(self, what: str, work: Callable[[], Found]) -> Found:
+        """Do work between recorded steps; where it lacks memory, recordings are given up and it begins again.
+
+        It may leave gradients behind, which are deleted before it begins again.
+        """
+        if not self._recorded:
+            return work()
+        before, training = None, self.model.training
+        with contextlib.suppress(torch.OutOfMemoryError):
+            before = _Passed(self)
+            return work()
+        self._give_up(f"they leave too little memory for {what}")
+        if before is not None:
+            before.restore()
+        self.model.train(training)
+        self.optimizer.zero_grad()
+        return work()
 
     @property
     def _recorded(self) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +40,7 @@ from isthmus.training.walk import Ledger, backward, not_finite, walk
 if TYPE_CHECKING:
     from isthmus.training.checkpoints import Checkpoint
     from isthmus.training.encoded import EncodedExamples
-    from isthmus.training.epoch_information import Tally
+    from isthmus.training.shares import GradientShares
     from isthmus.training.trainer import Stage, TrainingRun
 
 ENABLED = True
@@ -173,16 +174,10 @@ class LeanTrainer:
         shares = run.shares if run.shares.is_wanted(step) else None
         for number, start in enumerate(range(0, len(order), size)):
             part = order[start : start + size]
-            batch = self._tokens.batch(rows[start : start + size], self._tokens.length(part), part)
-            batch.examples = tuple(self.examples.examples[index] for index in part)
-            batch.ids = tuple(example.id for example in batch.examples)
-            batch.seed = derive(run.seed, "batch", step, number, 0)
-            batch.opens_step, batch.epoch = number == 0, epoch
-            weight = len(part) / len(order)
-            terms = walk(
-                run.defence, run.model, batch,
-                backward=backward, autocast=run.autocast, weight=weight, shares=shares,
-            )  # fmt: skip
+            place, weight = rows[start : start + size], len(part) / len(order)
+            terms = self._steps.make_room_for(
+                "ordinary steps", functools.partial(self._walk, part, place, epoch, number, weight, shares)
+            )
             self._ledger.add(step, terms, weight)
         if shares is not None and (found := shares.take(step)):
             self._write({"gradient_shares": found}, ahead=1)
@@ -193,6 +188,22 @@ class LeanTrainer:
             group["lr"] = rate
         self.optimizer.step()
         return norm
+
+    def _walk(
+        self, order: Sequence[int], rows: Tensor, epoch: int, number: int, weight: float, shares: GradientShares | None
+    ) -> dict[str, Tensor]:
+        """Back-propagate the losses of a step's batch with this `number`."""
+        run = self.run
+        if shares is not None and number == 0:
+            shares.forget()
+        batch = self._tokens.batch(rows, self._tokens.length(order), order)
+        batch.examples = tuple(self.examples.examples[index] for index in order)
+        batch.ids = tuple(example.id for example in batch.examples)
+        batch.seed = derive(run.seed, "batch", self.step + 1, number, 0)
+        batch.opens_step, batch.epoch = number == 0, epoch
+        return walk(
+            run.defence, run.model, batch, backward=backward, autocast=run.autocast, weight=weight, shares=shares
+        )
 
     # What follows a step.
 
@@ -230,10 +241,9 @@ class LeanTrainer:
         last = self.stage.first_epoch + self.stage.epochs >= run.settings.epochs
         if last and self._is_last and isinstance(run.progress, Watcher):
             run.progress.on_note("all steps are done; evaluating on the development data")
-        with run.information.watching(ends) as watch:
-            metrics = self._measure(watch)
+        metrics, information = self._steps.make_room_for("evaluations", functools.partial(self._measure, ends))
         row = metrics.row()
-        self._write({**row, **run.information.row(watch)})
+        self._write({**row, **information})
         if ends and run.snapshot is not None:
             run.snapshot(round(self.epochs_done))
         run.latest.update({name: value for name, value in row.items() if name != "dev_loss"})
@@ -241,11 +251,16 @@ class LeanTrainer:
         run.finished = spent and self.stage.first_epoch >= run.judged_from
         self._report()
 
-    def _measure(self, watch: Tally | None) -> DevMetrics | AnswerMetrics:
+    def _measure(self, ends: bool) -> tuple[DevMetrics | AnswerMetrics, dict[str, Any]]:
+        """Figures on the development data, and at the end of an epoch those of information."""
         run, size = self.run, self.run.settings.evaluation_batch_size
-        if isinstance(run.dev, EncodedWindows):
-            return evaluate_windows(run.model, run.dev, size, autocast=run.autocast)
-        return evaluate(run.model, run.dev.batches(size, self.device), autocast=run.autocast, watch=watch)
+        metrics: DevMetrics | AnswerMetrics
+        with run.information.watching(ends) as watch:
+            if isinstance(run.dev, EncodedWindows):
+                metrics = evaluate_windows(run.model, run.dev, size, autocast=run.autocast)
+            else:
+                metrics = evaluate(run.model, run.dev.batches(size, self.device), autocast=run.autocast, watch=watch)
+        return metrics, run.information.row(watch)
 
     def _write(self, row: dict[str, Any], ahead: int = 0) -> None:
         epoch = self.epochs_done + ahead / self.steps_per_epoch

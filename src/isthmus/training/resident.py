@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
 import random
@@ -40,7 +41,7 @@ from isthmus.training.checkpoints import (
     save_weights,
 )
 from isthmus.training.epoch_information import of_resident
-from isthmus.training.evaluation import Selection, evaluate
+from isthmus.training.evaluation import DevMetrics, Selection, evaluate
 from isthmus.training.log import TrainLog
 from isthmus.training.numerics import (
     OWN,
@@ -234,12 +235,9 @@ class _Loop:
             return
         self.optimizer.zero_grad()
         for number, part in enumerate(torch.split(rows, settings.batch_size)):
-            batch = self.data.batch(part, derive(self.seed, "batch", self.step, number, 0))
-            batch.opens_step, batch.epoch = number == 0, (self.step - 1) // self.per_epoch
             weight = len(part) / len(rows)
-            model = cast("Classifier", self.model)
-            terms = walk(
-                self.defence, model, batch, backward=backward, autocast=self.autocast, weight=weight, shares=shares
+            terms = self.steps.make_room_for(
+                "ordinary steps", functools.partial(self._walk, part, number, weight, shares)
             )
             self.ledger.add(self.step, terms, weight)
         if shares is not None and (found := shares.take(self.step)):
@@ -251,6 +249,15 @@ class _Loop:
         if self.averages is not None:
             self.averages.update()
         self._record(rate, norm)
+
+    def _walk(self, rows: Tensor, number: int, weight: float, shares: GradientShares | None) -> dict[str, Tensor]:
+        """Back-propagate the losses of a step's batch with this `number`."""
+        if shares is not None and number == 0:
+            shares.forget()
+        batch = self.data.batch(rows, derive(self.seed, "batch", self.step, number, 0))
+        batch.opens_step, batch.epoch = number == 0, (self.step - 1) // self.per_epoch
+        model = cast("Classifier", self.model)
+        return walk(self.defence, model, batch, backward=backward, autocast=self.autocast, weight=weight, shares=shares)
 
     def _record(self, rate: float, norm: Tensor) -> None:
         settings = self.settings
@@ -264,10 +271,8 @@ class _Loop:
             self._write({**row, "learning_rate": rate, "gradient_norm": length})
             self.latest["loss"] = row["loss"]
         if evaluates:
-            batches = self.dev.batches(settings.evaluation_batch_size)
-            with self.information.watching(ends) as watch:
-                metrics = evaluate(self.model, batches, autocast=self.autocast, watch=watch)
-            self._write({**metrics.row(), **self.information.row(watch)})
+            metrics, information = self.steps.make_room_for("evaluations", functools.partial(self._measure, ends))
+            self._write({**metrics.row(), **information})
             self.latest["dev_accuracy"] = metrics.accuracy
             self.finished = self.selection.judge(self.step, metrics.accuracy, self.model)
         if ends and self.snapshot is not None:
@@ -278,6 +283,13 @@ class _Loop:
             self._save()
         if self.progress is not None:
             self.progress.on_step(self.step, self.per_epoch * settings.epochs, dict(self.latest))
+
+    def _measure(self, ends: bool) -> tuple[DevMetrics, dict[str, Any]]:
+        """Figures on the development data, and at the end of an epoch those of information."""
+        batches = self.dev.batches(self.settings.evaluation_batch_size)
+        with self.information.watching(ends) as watch:
+            metrics = evaluate(self.model, batches, autocast=self.autocast, watch=watch)
+        return metrics, self.information.row(watch)
 
     def _tell_averages(self, epoch: int | None) -> None:
         """Pass the averaged weights on, after an epoch or at the end."""

@@ -71,6 +71,10 @@ class GradientShares:
         finally:
             batch.is_measured = False
 
+    def forget(self) -> None:
+        """Drop what was added of a step that begins again."""
+        self._sums = {}
+
     def take(self, step: int) -> dict[str, float]:
         """The share of every term but the task's since the last call; warns if one stays small.
 
