@@ -73,6 +73,17 @@ def test_the_lean_loop_goes_the_way_of_the_trainer(
     assert notes == []
 
 
+def go_both_ways(
+    folder: Path, patch: pytest.MonkeyPatch, defence: Defence, *, dropout: float, precision: Any, **of_bf16: float
+) -> None:
+    """Train in ordinary steps and in recorded ones; the losses are close, in bfloat16 within `of_bf16`."""
+    for name, enabled in (("ordinary", False), ("recorded", True)):
+        patch.setattr(captured, "ENABLED", enabled)
+        fitted(folder / name, defence, dropout=dropout, settings=replace(SETTINGS, precision=precision))
+    near = of_bf16 if precision == "bf16" else {"rtol": 2e-3, "atol": 1e-4}
+    assert np.allclose(losses(folder / "ordinary"), losses(folder / "recorded"), **near)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("defence", [defences.Standard(), defences.VIB(latent=4), defences.VUB(latent=4)], ids=str)
@@ -85,14 +96,9 @@ def test_recorded_steps_go_the_way_of_ordinary_ones(
     notes: list[str],
     replays: list[int],
 ) -> None:
-    settings = replace(SETTINGS, precision=precision)
-    for name, enabled in (("ordinary", False), ("recorded", True)):
-        monkeypatch.setattr(captured, "ENABLED", enabled)
-        fitted(tmp_path / name, defence, dropout=dropout, settings=settings)
+    go_both_ways(tmp_path, monkeypatch, defence, dropout=dropout, precision=precision, rtol=3e-2, atol=1e-2)
     assert notes == []
     assert len(replays) > 20
-    loose = {"rtol": 3e-2, "atol": 1e-2} if precision == "bf16" else {"rtol": 2e-3, "atol": 1e-4}
-    assert np.allclose(losses(tmp_path / "ordinary"), losses(tmp_path / "recorded"), **loose)
 
 
 OF_SEVERAL_PASSES = [
@@ -121,14 +127,9 @@ def test_recorded_steps_of_several_passes_go_the_way_of_ordinary_ones(
     replays: list[int],
 ) -> None:
     # Dropout, so that masks that the passes do not share would show.
-    settings = replace(SETTINGS, precision=precision)
-    for name, enabled in (("ordinary", False), ("recorded", True)):
-        monkeypatch.setattr(captured, "ENABLED", enabled)
-        fitted(tmp_path / name, defence, dropout=0.3, settings=settings)
+    go_both_ways(tmp_path, monkeypatch, defence, dropout=0.3, precision=precision, rtol=5e-2, atol=2e-2)
     assert notes == []
     assert len(replays) > 20
-    loose = {"rtol": 5e-2, "atol": 2e-2} if precision == "bf16" else {"rtol": 2e-3, "atol": 1e-4}
-    assert np.allclose(losses(tmp_path / "ordinary"), losses(tmp_path / "recorded"), **loose)
 
 
 @pytest.mark.parametrize("kind", ["dropout", "generator"])
