@@ -495,6 +495,7 @@ def _draw(unit: ImageUnit, place: ImagePlace) -> str:
     record = _figure_record(unit, place)
     if record.is_file():
         return "there"
+    began = time.monotonic()
     runs = tuple(str(trained(other, place).path) for other in unit.others)
     attack = {"attack": "fgsm", "epsilon": "0.3" if unit.data == "mnist" else "0.1"}
     n = min(unit.n, len(loaded(place.folder(unit.data), "test")))
@@ -511,7 +512,8 @@ def _draw(unit: ImageUnit, place: ImagePlace) -> str:
         found[name] = taken.measurement.to_json()
         for plot in taken.measurement.plots:
             save(plot, record.parent / f"{record.stem}-{name}-{plot.name}")
-    write_json(record, {"runs": [Path(run).name for run in runs], **found})
+    made = provenance(place.device, seconds=time.monotonic() - began)
+    write_json(record, {"runs": [Path(run).name for run in runs], "provenance": made, **found})
     return f"{len(runs)} runs, {', '.join(found)}"
 
 

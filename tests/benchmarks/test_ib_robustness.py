@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from isthmus.attacks.gradient.pgd import PGD
 from isthmus.core import catalog
 from isthmus.core.crossed import crossed_difference, crossed_rate
 from isthmus.core.errors import DataError
+from isthmus.measures.base import Measurement
 from ledger import Cell, Key, Ledger
 from ledger.figures import FigureSpec, render_figures, written_figures
 from proof import image_units
@@ -282,6 +285,20 @@ def test_figures_are_drawn_from_the_results_of_this_repository(tmp_path: Path) -
     assert [series.labels.count("one class") for series in units.series] == [2, 1, 0]  # One label of two is shared.
     with pytest.raises(DataError, match="no measurement"):
         every_figure(tmp_path)
+
+
+def test_a_record_of_figures_says_what_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = json.loads((ROOT / "results" / "figures" / "mnist-figure-2.json").read_text(encoding="utf-8"))
+    found = SimpleNamespace(measurement=Measurement.from_json(kept["vulnerability"]))
+    monkeypatch.setattr("isthmus.verbs.measure.measure", lambda request: [found])
+    monkeypatch.setattr(image_units, "trained", lambda unit, place: SimpleNamespace(path=tmp_path / "run"))
+    (unit,) = [unit for unit in plan() if unit.stage == "figures" and unit.method.name == "figure-2"]
+    toy(tmp_path / "data" / "mnist")
+    place = ImagePlace(tmp_path / "data", tmp_path / "runs", tmp_path / "results")
+    assert image_units.do(unit, place) == "1 runs, vulnerability"
+    record = json.loads((tmp_path / "results" / "figures" / "mnist-figure-2.json").read_text(encoding="utf-8"))
+    assert {"code", "made", "torch", "machine", "cores", "seconds"} <= record.pop("provenance").keys()
+    assert record == {"runs": ["run"], "vulnerability": kept["vulnerability"]}
 
 
 def test_markers_of_figures_are_written_and_the_rest_stays(tmp_path: Path) -> None:
