@@ -10,7 +10,8 @@
     transfer      BAE on all texts; after `textdefender` genetic, iga, pso, clare on 300; base, adv, flat, one seed
     textdefender  trained and tested under the limits textdefender-2021: cnn, 3 seeds, and minilm, 2
     vocabulary    lstm and cnn whose vocabulary holds the attacks' candidates, 3 seeds
-    trec6, ag_news, imdb  lstm and cnn, headline arms, 3 seeds; rounds of all, 2,000 and 1,000 texts
+    trec6, ag_news, imdb  lstm and cnn, headline arms, 3 seeds; rounds of all, 2,000 and 1,000 texts; on trec6 also what
+                  LIME and integrated gradients say
     small         what one processor does without a GPU: arms trained with PWWS, whose attacks need no sentence encoder:
                   cnn with the larger vocabulary on SST-2 (1,000 texts a round), lstm and cnn on TREC-6, 3 seeds; what
                   LIME and integrated gradients say of 200 pairs of the latter
@@ -71,7 +72,8 @@ def plan(points: int | None = None, pairs: int = 1000) -> list[Unit]:
         *_search(), *_headline(), *_frozen(), *_more_lstm(), *_more_minilm(), *_ablation(WORDS), *_pwws(),
         *_ablation(("minilm",)), *_pairs("integrated_gradients", pairs), *_transfer(("bae",), TEXTS), *_textdefender(),
         *_transfer(("genetic", "iga", "pso"), 300), *_transfer(("clare",), 300), *_pairs("lime", pairs), *_vocabulary(),
-        *_other("trec6", None, 500), *_other("ag_news", 2000, 1000), *_other("imdb", 1000, 500), *_small(pairs),
+        *_other("trec6", None, 500), *_words_of_trec6(), *_other("ag_news", 2000, 1000), *_other("imdb", 1000, 500),
+        *_small(pairs),
     ]  # fmt: skip
     return found if points is None else [_of_points(unit, points) for unit in found]
 
@@ -256,6 +258,18 @@ def _other(data: str, points: int | None, n: int) -> Iterator[Unit]:
             for name in HEADLINE:
                 method = arm(name, backbone, **more)
                 yield unit(data, backbone, method, seed, data=data, n=n, settings=settings(backbone, **longer))
+
+
+def _words_of_trec6() -> Iterator[Unit]:
+    """What LIME and integrated gradients say of all texts that TextFooler changed."""
+    ways = (Explained("lime", n=500), Explained("integrated_gradients", n=500))
+    for seed in range(3):
+        for backbone in reversed(WORDS):
+            for name in HEADLINE:
+                yield unit(
+                    "trec6", backbone, arm(name, backbone), seed, data="trec6", n=500, attacks=("textfooler",),
+                    explained=ways, part="words",
+                )  # fmt: skip
 
 
 def _of_points(unit: Unit, points: int) -> Unit:
