@@ -99,12 +99,12 @@ class TransformerSentenceEncoder:
 
     @functools.cached_property
     def rough_error(self) -> float | None:
-        """Largest error of a cosine in float16; None on a CPU and wherever float16 does not do."""
+        """Largest error of a cosine in float16; None on a CPU and wherever float16 fails."""
         if self.device_type != "cuda" or torch.cuda.get_device_capability(self.model.device) < _TENSOR_CORES:
             return None
         try:
             return self._largest_error()
-        except torch.OutOfMemoryError:  # There is no room for a copy of the weights.
+        except RuntimeError:  # There is no room for a copy of the weights, or a layer has no float16.
             return None
 
     def _largest_error(self) -> float | None:
