@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from engine_toys import BertVictim
 
-from isthmus.attacks import PWWS, DeepWordBug, Evasion, Targeted, TextFooler
+from isthmus.attacks import PWWS, DeepWordBug, Evasion, Targeted
 from isthmus.attacks.base import AttackSettings
 from isthmus.attacks.parts.goals import Goal, bound
-from isthmus.core.errors import DataError, UnknownName, UsageError
-from isthmus.core.types import ABSTAINS, Example, Victim
+from isthmus.core.errors import UnknownName, UsageError
+from isthmus.core.types import ABSTAINS, Example
 from isthmus.engine.scheduler import EngineSettings
 from isthmus.models.victims import CallableVictim
 from isthmus.summaries.attack import summarise
@@ -57,21 +55,6 @@ def test_a_pair_with_half_of_it_missing_is_an_error() -> None:
 def test_what_is_no_example_is_refused() -> None:
     with pytest.raises(UsageError, match="Example"):
         list(PWWS()(CallableVictim(classify, LABELS), ["win a prize"]))  # type: ignore[list-item]
-
-
-@pytest.mark.parametrize("given", [list, iter])
-@pytest.mark.parametrize("victim", [CallableVictim(classify, LABELS), BertVictim()], ids=["function", "model"])
-def test_texts_of_one_field_and_pairs_are_refused(victim: Victim, given: Callable[[list[Example]], Any]) -> None:
-    pair = Example("b", {"premise": "a letter", "hypothesis": "win a prize"}, 1)
-    with pytest.raises(DataError, match="example a has the fields text, and example b has premise, hypothesis"):
-        list(DeepWordBug()(victim, given([spam(), pair])))
-
-
-def test_both_kinds_are_refused_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isthmus.auxiliary.load_encoder", lambda name: pytest.fail("an encoder was loaded"))
-    pair = Example("b", {"premise": "a letter", "hypothesis": "win a prize"}, 1)
-    with pytest.raises(DataError, match="no model reads both"):
-        TextFooler()(CallableVictim(classify, LABELS), [spam(), pair])
 
 
 @pytest.mark.parametrize("label", [2, -1])

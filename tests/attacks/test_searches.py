@@ -19,6 +19,7 @@ from isthmus.attacks.parts.searches import beam, by_chance, by_importance, greed
 from isthmus.attacks.parts.trial import Trial
 from isthmus.core.types import Floats
 from isthmus.engine.requests import DELETE, REPLACE, Edits, replacing
+from isthmus.engine.tasks import TimeSpent
 from isthmus.text.draft import Draft
 
 
@@ -137,6 +138,17 @@ def test_the_most_similar_of_the_leading_successes(count: int, classes: int, see
 
     candidates.measured_by = Exactly()
     expected = min(leading, key=lambda index: similarity[index]) if leading else int(progress.argmax())
+    assert finish(most_similar(trial, scores, progress, candidates)) == expected
+
+    class Late:
+        """Its answer never comes."""
+
+        def measure(self, trial: Trial, candidates: Candidates) -> Generator[Any, Any, Floats]:
+            raise TimeSpent("more than 1 s")
+            yield
+
+    candidates.measured_by = Late()
+    expected = max(leading, key=lambda index: similarity[index]) if leading else int(progress.argmax())
     assert finish(most_similar(trial, scores, progress, candidates)) == expected
 
 

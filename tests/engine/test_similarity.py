@@ -167,18 +167,18 @@ def test_rough_answers_for_those_who_ask_for_them(monkeypatch: pytest.MonkeyPatc
         return [service.start(requests)() for _ in range(2)][1], requests
 
     exact, requests = asked(RoughVectors(), rough=False)
-    assert [request.error for request in requests] == [0, 0, 0]
+    assert [request.error for request in requests] == [None] * 3
     for most in (1 << 15, 4):  # whole, and cut into parts
         monkeypatch.setattr("isthmus.engine.similarity._MOST_ROWS", most)
         encoder = RoughVectors()
         mixed, requests = asked(encoder, rough=True)
-        assert [request.error for request in requests] == [encoder.rough_error, 0, encoder.rough_error]
+        assert [request.error for request in requests] == [encoder.rough_error, None, encoder.rough_error]
         assert encoder.roughly
         assert np.array_equal(mixed[1], exact[1])
         for index in (0, 2):
             assert 0 < np.abs(mixed[index] - exact[index]).max() <= encoder.rough_error
     same, requests = asked(TokenVectors(), rough=True)  # it has nothing faster
-    assert [request.error for request in requests] == [0, 0, 0]
+    assert [request.error for request in requests] == [None] * 3
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(same, exact, strict=True))
 
 
@@ -192,6 +192,22 @@ def test_a_rough_cosine_that_overflows_is_nan_and_no_error() -> None:
 
     vocabulary = Vocabulary()
     service = TokenSimilarities(Overflows(), vocabulary, lambda _: None)
+    draft = Draft.of({"text": "a dull movie"}, vocabulary)
+    (answer,) = service.start([Similarity(draft, replacing(2, vocabulary.ids(["yuks", "plot"])), 2, rough=True)])()
+    assert isinstance(answer, np.ndarray)
+    assert np.isnan(answer).tolist() == [True, False]
+
+
+def test_a_row_that_only_fast_arithmetic_cannot_read_is_nan() -> None:
+    class Chokes(RoughVectors):
+        def launch_roughly(self, batches: Sequence[TokenBatch]) -> Pending:
+            bad = self.tokenizer.convert_tokens_to_ids("yuks")
+            if any((batch.ids == bad).any() for batch in batches):
+                raise RuntimeError("I do not like yuks in a hurry")
+            return super().launch_roughly(batches)
+
+    vocabulary = Vocabulary()
+    service = TokenSimilarities(Chokes(), vocabulary, lambda _: None)
     draft = Draft.of({"text": "a dull movie"}, vocabulary)
     (answer,) = service.start([Similarity(draft, replacing(2, vocabulary.ids(["yuks", "plot"])), 2, rough=True)])()
     assert isinstance(answer, np.ndarray)

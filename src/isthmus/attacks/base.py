@@ -34,7 +34,7 @@ from isthmus.attacks.result import AttackResult, Clean, Fresh, Outcome, align_ed
 from isthmus.core.errors import UsageError, VictimTimeout
 from isthmus.core.seeds import derive, python_stream
 from isthmus.core.types import ABSTAINS, Example, Floats, MaskedLM, SentenceEncoder, Victim, Voting
-from isthmus.data.dataset import Dataset, of_one_kind
+from isthmus.data.dataset import Dataset
 from isthmus.engine.gradients import require_gradients
 from isthmus.engine.requests import Score, Similarity, replacing
 from isthmus.engine.scheduler import BudgetSpent, Engine, EngineSettings, EngineStatistics, EngineTask, Steps, TimeSpent
@@ -302,8 +302,7 @@ class AttackRun:
         self.attack, self.settings = attack, settings
         if isinstance(examples, Dataset) and set(examples.labels) == set(victim.labels) != set():
             examples = examples.align_labels(victim.labels)
-        # All at once where they are at hand, before auxiliary models are loaded; others as they come.
-        self.examples = [*of_one_kind(examples)] if isinstance(examples, Sequence) else examples
+        self.examples = examples
         if attack.needs_gradients:
             require_gradients(victim)
         reached = settings.goal.is_reached
@@ -340,7 +339,7 @@ class AttackRun:
         return self.engine.run(self._programs())
 
     def _programs(self) -> Iterator[_AttackProgram]:
-        return (_AttackProgram(self.attack, example, self._terms) for example in of_one_kind(self.examples))
+        return (_AttackProgram(self.attack, example, self._terms) for example in self.examples)
 
     def _make_result(self, task: EngineTask[_ResultMaker]) -> AttackResult:
         if task.value is None:

@@ -8,6 +8,7 @@ asked for: the largest error of the cosines of random rows that differ in one to
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from collections.abc import Iterator, Sequence
@@ -102,10 +103,12 @@ class TransformerSentenceEncoder:
         """Largest error of a cosine in float16; None on a CPU and wherever float16 fails."""
         if self.device_type != "cuda" or torch.cuda.get_device_capability(self.model.device) < _TENSOR_CORES:
             return None
-        try:
-            return self._largest_error()
-        except RuntimeError:  # There is no room for a copy of the weights, or a layer has no float16.
-            return None
+        found = None
+        with contextlib.suppress(Exception):  # There is no room for a copy of the weights, or a layer has no float16.
+            found = self._largest_error()
+        if found is None:
+            self.__dict__.pop("_half", None)
+        return found
 
     def _largest_error(self) -> float | None:
         found = []

@@ -46,8 +46,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         # What a defence notes about an example that it made lies in further fields.
-        for _ in of_one_kind(self.examples, self.fields):
-            pass
+        _check_fields(self.examples, self.fields)
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -299,24 +298,19 @@ class Splits(Mapping[str, Dataset]):
         return Splits(self.name, {**parts, **{split: data for split, data in self.items() if split != "train"}})
 
 
-def of_one_kind(examples: Iterable[Example], names: Collection[str] | None = None) -> Iterator[Example]:
-    """The examples; one with more or fewer fields (of those in `names`) than the first is refused.
-
-    No model reads single texts and pairs, and a function gets strings for the former and dictionaries for the latter.
-    An example without fields is left to whoever reads it.
-    """
+def _check_fields(examples: Iterable[Example], names: Collection[str]) -> None:
+    """Refuse examples of which some have more of the fields than others: no model reads single texts and pairs."""
     first, count = None, 0
     for example in examples:
         if isinstance(example, Example) and isinstance(example.fields, Mapping) and example.fields:
-            own = len(example.fields) if names is None else sum(name in names for name in example.fields)
+            own = sum(name in names for name in example.fields)
             if first is None:
                 first, count = example, own
             elif own != count:
                 raise DataError(
                     f"example {first.id} has the fields {', '.join(first.fields)}, and example {example.id} has "
-                    f"{', '.join(example.fields)}: no model reads both. Make two data sets of them"
+                    f"{', '.join(example.fields)}; this data set has {', '.join(names)}: make two data sets of them"
                 )
-        yield example
 
 
 def _unusable(data: Dataset) -> str:

@@ -74,8 +74,8 @@ class Similarity:
     """Similarity (cosine of sentence vectors) of `count` candidates to `reference`.
 
     `window` is the number of words around the edit that are compared; None compares the whole field. Only the field
-    that was edited is read. With `rough` a fast answer does, and `error` then says how far off a cosine may be; one
-    that could not be told is NaN.
+    that was edited is read. With `rough` a fast answer does: `error` then says how far off a cosine may be (None where
+    the answer is exact after all), and one that could not be told is NaN.
     """
 
     __slots__ = ("_whole", "base", "count", "edits", "error", "reference", "rough", "window")
@@ -92,7 +92,7 @@ class Similarity:
         self.base, self.edits, self.count = base, edits, count
         self.reference = base if reference is None else reference
         self.window, self.rough = window, rough
-        self.error = 0.0
+        self.error: float | None = None
         self._whole: Similarity | None = None
 
     def take(self, start: int, stop: int) -> Similarity:

@@ -170,7 +170,7 @@ class TokenSimilarities(Similarities):
                 answers.append(np.zeros(0, np.float32))
                 continue
             error = None
-            if failed:
+            if failed and not references.rough:  # A rough row that failed is NaN, and may be asked for exactly.
                 error = next((failed[row] for row in own.tolist() if row in failed), None)
                 error = error or next((references.failed[at] for at in of.tolist() if at in references.failed), None)
             right = references.vectors[of[0]] if (of == of[0]).all() else references.vectors[of]

@@ -149,8 +149,8 @@ def _train(
 
 def _is_finished(folder: RunFolder) -> bool:
     """Whether a training has left nothing undone."""
-    results = folder.record().results if folder.exists else None
-    whole = results is not None and bool({"dev_calibration", "dev_f1"} & results.keys())
+    results = (folder.record().results or {}) if folder.exists else {}
+    whole = any(name in results for name in ("dev_calibration", "dev_f1"))
     return whole and folder.model_path.is_dir() and not (folder.path / "checkpoints").exists()
 
 

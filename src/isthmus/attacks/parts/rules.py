@@ -213,10 +213,10 @@ class SentenceMeaning:
             return np.ones(candidates.count, bool)
         request = self._request(trial, candidates, rough=True)
         cosines = yield request
-        if request.error:
+        if request.error is not None:
             cosines = yield from self._settle(trial, candidates, cosines, request.error, short)
         similarity = np.where(short, np.float32(1), apply_metric(cosines, self.metric))
-        candidates.similarity, candidates.measured_by = similarity, self if request.error else None
+        candidates.similarity, candidates.measured_by = similarity, None if request.error is None else self
         return np.asarray(similarity >= self.threshold)
 
     def measure(self, trial: Trial, candidates: Candidates) -> Generator[Request, Any, Floats]:

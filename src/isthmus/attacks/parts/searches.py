@@ -8,6 +8,7 @@ beam                                       over all words at once, the best few 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 
 from isthmus.attacks.parts.candidates import Candidates, find_allowed, find_plainly_allowed
 from isthmus.attacks.parts.trial import Trial
+from isthmus.core.errors import VictimError
 from isthmus.core.types import Floats
 from isthmus.engine.requests import DELETE, UNKNOWN, Edits, Gradient, Request, Score, Similarity, TokenGradient, at_each
+from isthmus.engine.tasks import Stop
 from isthmus.text.draft import Draft
 
 Search = Generator[Request, Any, None]
@@ -113,7 +116,7 @@ def most_similar(
 ) -> Generator[Request, Any, int]:
     """The most similar candidate that reaches the goal with more progress than all that fail; else the best.
 
-    Where similarity is known roughly, the exact one decides.
+    Where similarity is known roughly, the exact one decides; if time ends before it is known, the rough one.
     """
     order = np.argsort(-progress, kind="stable")
     reached = np.asarray(trial.goal.is_reached(scores[order], trial.label))
@@ -125,8 +128,10 @@ def most_similar(
     if candidates.measured_by is not None:
         mask = np.zeros(candidates.count, bool)
         mask[order[:leading]] = True
-        similarity = similarity.copy()
-        similarity[mask] = yield from candidates.measured_by.measure(trial, candidates.keep(mask))
+        with contextlib.suppress(Stop, VictimError):  # A success in hand is not lost over which of them it is.
+            exact = yield from candidates.measured_by.measure(trial, candidates.keep(mask))
+            similarity = similarity.copy()
+            similarity[mask] = exact
     return int(order[similarity[order[:leading]].argmax()])
 
 
