@@ -155,6 +155,10 @@ def test_a_row_that_breaks_the_encoder_costs_only_its_own_attack(how: str) -> No
         assert isinstance(answers[2], VictimError)
         assert ("NaN" in str(answers[0])) == (how == "nan")
         assert len(answers[1]) == 2
+    known, new = Draft.of({"text": "a movie"}, vocabulary), Draft.of({"text": "no yuks"}, vocabulary)
+    service.start([Similarity(known, replacing(0, vocabulary.ids(["film"])), 1)])()
+    worst = [Similarity(draft, replacing(0, vocabulary.ids(["yuks"])), 1) for draft in (known, new)]
+    assert all(isinstance(answer, VictimError) for answer in service.start(worst)())
 
 
 def test_rough_answers_for_those_who_ask_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,36 +186,25 @@ def test_rough_answers_for_those_who_ask_for_them(monkeypatch: pytest.MonkeyPatc
     assert all(np.array_equal(ours, theirs) for ours, theirs in zip(same, exact, strict=True))
 
 
-def test_a_rough_cosine_that_overflows_is_nan_and_no_error() -> None:
-    class Overflows(RoughVectors):
+@pytest.mark.parametrize("how", ["overflows", "raises"])
+def test_a_row_that_only_fast_arithmetic_cannot_read_is_nan(how: str) -> None:
+    class Hasty(RoughVectors):
         def launch_roughly(self, batches: Sequence[TokenBatch]) -> Pending:
-            wait = super().launch_roughly(batches)
             bad = self.tokenizer.convert_tokens_to_ids("yuks")
             rows = np.concatenate([(batch.ids == bad).any(axis=1) for batch in batches])
+            if how == "raises" and rows.any():
+                raise RuntimeError("I do not like yuks in a hurry")
+            wait = super().launch_roughly(batches)
             return lambda: np.where(rows[:, None], np.float32(np.inf), wait()).astype(np.float32)
 
     vocabulary = Vocabulary()
-    service = TokenSimilarities(Overflows(), vocabulary, lambda _: None)
+    service = TokenSimilarities(Hasty(), vocabulary, lambda _: None)
     draft = Draft.of({"text": "a dull movie"}, vocabulary)
-    (answer,) = service.start([Similarity(draft, replacing(2, vocabulary.ids(["yuks", "plot"])), 2, rough=True)])()
-    assert isinstance(answer, np.ndarray)
-    assert np.isnan(answer).tolist() == [True, False]
-
-
-def test_a_row_that_only_fast_arithmetic_cannot_read_is_nan() -> None:
-    class Chokes(RoughVectors):
-        def launch_roughly(self, batches: Sequence[TokenBatch]) -> Pending:
-            bad = self.tokenizer.convert_tokens_to_ids("yuks")
-            if any((batch.ids == bad).any() for batch in batches):
-                raise RuntimeError("I do not like yuks in a hurry")
-            return super().launch_roughly(batches)
-
-    vocabulary = Vocabulary()
-    service = TokenSimilarities(Chokes(), vocabulary, lambda _: None)
-    draft = Draft.of({"text": "a dull movie"}, vocabulary)
-    (answer,) = service.start([Similarity(draft, replacing(2, vocabulary.ids(["yuks", "plot"])), 2, rough=True)])()
-    assert isinstance(answer, np.ndarray)
-    assert np.isnan(answer).tolist() == [True, False]
+    for words in (["yuks", "plot"], ["yuks"]):  # the second time the reference is known, and every row is bad
+        request = Similarity(draft, replacing(2, vocabulary.ids(words)), len(words), rough=True)
+        (answer,) = service.start([request])()
+        assert isinstance(answer, np.ndarray)
+        assert np.isnan(answer).tolist() == [word == "yuks" for word in words]
 
 
 def test_huge_rounds_are_served_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ class TransformerSentenceEncoder:
 
     @functools.cached_property
     def rough_error(self) -> float | None:
-        """Largest error of a cosine in float16; None on a CPU and wherever float16 fails."""
+        """An estimate of the largest error of a cosine in float16; None on a CPU and wherever float16 fails."""
         if self.device_type != "cuda" or torch.cuda.get_device_capability(self.model.device) < _TENSOR_CORES:
             return None
         found = None

@@ -159,7 +159,9 @@ class TokenSimilarities(Similarities):
     def _compare(
         self, counts: Ints, places: Ints, vectors: Floats, failed: Failures, references: _References
     ) -> list[SimilarityAnswer]:
-        rows = int(counts.sum())
+        rows, width = int(counts.sum()), self.encoder.width
+        if vectors.shape[1] != width:  # Every row failed, and nobody knew how wide they are.
+            vectors = np.full((len(vectors), width), np.nan, np.float32)
         references.take(vectors, places[rows:], failed)
         answers: list[SimilarityAnswer] = []
         start = 0
